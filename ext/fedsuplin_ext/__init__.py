@@ -1,0 +1,1 @@
+"""The compiled core of fedsuplin: norms, screening, gram, rules and the loop."""

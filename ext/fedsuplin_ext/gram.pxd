@@ -1,0 +1,45 @@
+# What is known of a layer, and how it grows: snapshots, what a client has gathered since, updates and merges.
+#
+# Legend: A gram, b moment, P = A⁻¹, θ̂ = P b; ΔA, Δb what was gathered since the download; v = √ω x one weighted observation.
+# Matrices are d × ld, full and symmetric; vectors have ld entries; padding is 0.
+
+from fedsuplin_ext.norms cimport KernelSet
+
+cdef struct Snapshot:                # one layer of the server at one moment; never changed while a client holds it
+    Snapshot* next                   # the free list
+    int refs                         # holders: the server and the clients that downloaded it
+    int age                          # rank-one steps since the inverse was last factorised
+    double log_det                   # ln det A − ln det λI
+    double* gram                     # A
+    double* inverse                  # P
+    double* moment                   # b
+    double* theta                    # θ̂
+
+cdef struct Pending:                 # what one client has gathered in one layer since its download
+    Pending* next                    # the free list
+    int n                            # observations kept as vectors
+    int dense                        # 0: the two arrays below hold vectors, 1: matrices
+    int age                          # rank-one steps since the inverse was last factorised
+    double gain                      # ln det(A+ΔA) − ln det A
+    double* delta                    # rows v_j with ΔA = Σ v vᵀ, or ΔA itself
+    double* inverse                  # rows u_j with (A+ΔA)⁻¹ = P − Σ u uᵀ, or (A+ΔA)⁻¹ itself
+    double* delta_moment             # Δb
+    double* theta                    # (A+ΔA)⁻¹(b+Δb), kept for eager policies only
+
+cdef struct Work:                    # sizes, kernels and scratch space; owned by the engine
+    int d
+    ptrdiff_t ld
+    int keep                         # observations kept as vectors before a client's matrices are formed; 0 for eager policies
+    int refresh                      # rank-one steps after which an inverse is factorised anew
+    int eager
+    double log_det_ridge             # ln det λI
+    const KernelSet* k
+    double* matrix                   # d × ld
+    double* v                        # ld
+    double* y                        # ld
+    double* u                        # ld
+
+cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil
+cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil
+cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil
+cdef int settle(Work* w, Snapshot* s) noexcept nogil

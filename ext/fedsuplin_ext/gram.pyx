@@ -1,0 +1,184 @@
+"""Weighted rank-one updates of ΔA, Δb, the inverse and the log-det gain, and merges into the server.
+
+Few observations are cheaper as vectors than as matrices, and most uploads are few: so a client's Δ begins as a list, and
+becomes a pair of matrices only when it grows. The inverse follows by rank-one steps and is factorised anew every
+`refresh` steps, which bounds the drift. Functions return 0, or LAPACK's info when a matrix is not positive definite.
+"""
+
+from libc.math cimport log, log1p, sqrt
+from libc.string cimport memcpy, memset
+from scipy.linalg.cython_lapack cimport dpotrf, dpotri
+
+
+cdef int factorise(Work* w, const double* gram, double* inverse, double* log_det) noexcept nogil:
+    """inverse = gram⁻¹ and log_det = ln det gram − ln det λI, by Cholesky."""
+    cdef int d = w.d, ld = <int>w.ld, info = 0, i, j
+    cdef char uplo = b"L"  # LAPACK reads by columns: its lower triangle is our upper one
+    if inverse != gram:
+        memcpy(inverse, gram, d * w.ld * sizeof(double))
+    dpotrf(&uplo, &d, inverse, &ld, &info)
+    if info != 0:
+        return info
+    log_det[0] = -w.log_det_ridge
+    for i in range(d):
+        log_det[0] += 2 * log(inverse[i * w.ld + i])
+    dpotri(&uplo, &d, inverse, &ld, &info)
+    for i in range(d):
+        for j in range(i):
+            inverse[i * w.ld + j] = inverse[j * w.ld + i]
+    return info
+
+
+cdef double deflate(Work* w) noexcept nogil:
+    """From v and y = P v in the workspace: u = y/√(1 + vᵀy), so that P − u uᵀ = (P⁻¹ + v vᵀ)⁻¹; returns ln(1 + vᵀy)."""
+    cdef ptrdiff_t i
+    cdef double excess = w.k.dot(w.v, w.y, w.ld)
+    cdef double scale
+    excess = excess if excess > 0 else 0.0
+    scale = 1.0 / sqrt(1.0 + excess)
+    for i in range(w.ld):
+        w.u[i] = scale * w.y[i]
+    return log1p(excess)
+
+
+# --- a client observes ---------------------------------------------------------------------------------------------------
+
+cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil:
+    """ΔA += ω x xᵀ, Δb += ω r x, gain += ln(1 + ω xᵀ(A+ΔA)⁻¹x). `Px` is x times the inverse that the decision used."""
+    cdef ptrdiff_t i
+    cdef double root = sqrt(weight)
+    cdef int info = 0
+    for i in range(w.ld):
+        w.v[i] = root * x[i]
+        p.delta_moment[i] += root * reward * w.v[i]
+    if p.dense or p.n == w.keep:
+        info = observe_dense(w, held, p, Px, root)
+    else:
+        observe_vector(w, p, Px, root)
+    if w.eager and info == 0:
+        client_theta(w, held, p)
+    return info
+
+
+cdef void observe_vector(Work* w, Pending* p, const double* Px, double root) noexcept nogil:
+    """(A+ΔA)⁻¹v = √ω P x − Σ u_j (u_jᵀ v), then keep v and the new u."""
+    cdef ptrdiff_t i, j
+    cdef double along
+    cdef double* u
+    for i in range(w.ld):
+        w.y[i] = root * Px[i]
+    for j in range(p.n):
+        u = p.inverse + j * w.ld
+        along = w.k.dot(u, w.v, w.ld)
+        for i in range(w.ld):
+            w.y[i] -= along * u[i]
+    p.gain += deflate(w)
+    memcpy(p.delta + p.n * w.ld, w.v, w.ld * sizeof(double))
+    memcpy(p.inverse + p.n * w.ld, w.u, w.ld * sizeof(double))
+    p.n += 1
+
+
+cdef int observe_dense(Work* w, const Snapshot* held, Pending* p, const double* Px, double root) noexcept nogil:
+    """(A+ΔA)⁻¹ ← (A+ΔA)⁻¹ − u uᵀ and ΔA ← ΔA + v vᵀ."""
+    cdef ptrdiff_t i
+    if not p.dense:
+        form_matrices(w, held, p)
+    if w.eager:
+        for i in range(w.ld):
+            w.y[i] = root * Px[i]
+    else:
+        w.k.matvec(p.inverse, w.ld, w.v, w.d, w.y)
+    p.gain += deflate(w)
+    w.k.add_outer(p.inverse, p.inverse, w.ld, w.u, -1.0, w.d)
+    w.k.add_outer(p.delta, p.delta, w.ld, w.v, 1.0, w.d)
+    p.age += 1
+    return refresh_client(w, held, p) if p.age >= w.refresh else 0
+
+
+cdef void form_matrices(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
+    """From the vectors kept so far to ΔA = Σ v vᵀ and (A+ΔA)⁻¹ = P − Σ u uᵀ, in the same memory."""
+    cdef size_t size = w.d * w.ld * sizeof(double)
+    cdef ptrdiff_t j
+    memset(w.matrix, 0, size)
+    for j in range(p.n):
+        w.k.add_outer(w.matrix, w.matrix, w.ld, p.delta + j * w.ld, 1.0, w.d)
+    memcpy(p.delta, w.matrix, size)
+    memcpy(w.matrix, held.inverse, size)
+    for j in range(p.n):
+        w.k.add_outer(w.matrix, w.matrix, w.ld, p.inverse + j * w.ld, -1.0, w.d)
+    memcpy(p.inverse, w.matrix, size)
+    p.dense, p.age, p.n = 1, held.age + p.n, 0
+
+
+cdef int refresh_client(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
+    """(A+ΔA)⁻¹ and the gain from a fresh factorisation."""
+    cdef ptrdiff_t i
+    cdef double log_det
+    cdef int info
+    for i in range(w.d * w.ld):
+        w.matrix[i] = held.gram[i] + p.delta[i]
+    info = factorise(w, w.matrix, p.inverse, &log_det)
+    p.gain = log_det - held.log_det
+    p.age = 0
+    return info
+
+
+cdef void client_theta(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
+    """θ̂ = (A+ΔA)⁻¹(b+Δb)."""
+    cdef ptrdiff_t i
+    for i in range(w.ld):
+        w.y[i] = held.moment[i] + p.delta_moment[i]
+    w.k.matvec(p.inverse, w.ld, w.y, w.d, p.theta)
+
+
+# --- the server merges ---------------------------------------------------------------------------------------------------
+
+cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
+    """A ← A + ΔA, b ← b + Δb, and P, θ̂ and ln det with them. `into` may be `server`. Few vectors are rank-one steps."""
+    cdef size_t size = w.d * w.ld * sizeof(double)
+    if p.dense or server.age + p.n > w.refresh:
+        if into != server:
+            memcpy(into.gram, server.gram, size)
+            memcpy(into.moment, server.moment, w.ld * sizeof(double))
+        add_pending(w, into, p)
+        return settle(w, into)
+    merge_vectors(w, into, server, p)
+    return 0
+
+
+cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
+    cdef const Snapshot* source = server
+    cdef ptrdiff_t i, j
+    cdef double log_det = server.log_det
+    for i in range(w.ld):
+        into.moment[i] = server.moment[i] + p.delta_moment[i]
+    for j in range(p.n):
+        memcpy(w.v, p.delta + j * w.ld, w.ld * sizeof(double))
+        w.k.matvec(source.inverse, w.ld, w.v, w.d, w.y)
+        log_det += deflate(w)
+        w.k.add_outer(into.inverse, source.inverse, w.ld, w.u, -1.0, w.d)
+        w.k.add_outer(into.gram, source.gram, w.ld, w.v, 1.0, w.d)
+        source = into
+    into.log_det, into.age = log_det, server.age + p.n
+    w.k.matvec(into.inverse, w.ld, into.moment, w.d, into.theta)
+
+
+cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
+    """A ← A + ΔA, b ← b + Δb; the inverse is left stale until `settle`."""
+    cdef ptrdiff_t i, j
+    for i in range(w.ld):
+        into.moment[i] += p.delta_moment[i]
+    if p.dense:
+        for i in range(w.d * w.ld):
+            into.gram[i] += p.delta[i]
+    else:
+        for j in range(p.n):
+            w.k.add_outer(into.gram, into.gram, w.ld, p.delta + j * w.ld, 1.0, w.d)
+
+
+cdef int settle(Work* w, Snapshot* s) noexcept nogil:
+    """P, θ̂ and ln det of a snapshot from its A and b, by a fresh factorisation."""
+    cdef int info = factorise(w, s.gram, s.inverse, &s.log_det)
+    s.age = 0
+    w.k.matvec(s.inverse, w.ld, s.moment, w.d, s.theta)
+    return info

@@ -1,0 +1,31 @@
+/* The few loops where the time goes, written with explicit vectors and compiled once for each instruction set.
+ *
+ * Legend: d dimension; P = A⁻¹ (or (A+ΔA)⁻¹), full and symmetric, row i at P + i*ldp; X the contexts of a round as d rows of
+ * `lanes` arms (the arms are the SIMD lanes), row i at X + i*ldx; theta = θ̂. ldp, ldx and lanes are multiples of FSL_LANES,
+ * padding holds zeros, and every array starts on a 32-byte boundary or is read with unaligned loads.
+ *
+ * This file declares a set of kernels; kernels_body.h defines them, kernels_dispatch.h compiles the sets and finds one by name.
+ */
+#ifndef FEDSUPLIN_KERNELS_H
+#define FEDSUPLIN_KERNELS_H
+
+#include <stddef.h>
+
+#define FSL_LANES 4
+
+typedef struct {
+    const char *name;
+    /* norm2[a] = x_aᵀ P x_a and estimate[a] = θ̂ᵀ x_a for all arms. */
+    void (*norms)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d, int lanes,
+                  double *norm2, double *estimate);
+    /* estimate[a] = θ̂ᵀ x_a for all arms. */
+    void (*estimates)(const double *theta, const double *X, ptrdiff_t ldx, int d, int lanes, double *estimate);
+    /* y = P x; y has ldp entries. */
+    void (*matvec)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y);
+    /* out = in + sign·u uᵀ, sign = ±1; out may be in. Stays symmetric to the last bit. */
+    void (*add_outer)(double *out, const double *in, ptrdiff_t ldp, const double *u, double sign, int d);
+    /* xᵀy over n entries, n a multiple of FSL_LANES. */
+    double (*dot)(const double *x, const double *y, ptrdiff_t n);
+} fsl_kernel_set;
+
+#endif

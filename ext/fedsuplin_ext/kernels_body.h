@@ -1,0 +1,180 @@
+/* The kernels themselves, included by kernels_dispatch.h once for each instruction set (FSL_SUFFIX, FSL_WIDTH doubles a vector,
+ * FSL_TARGET). No include guard: being included several times is its purpose. */
+
+#define FSL_JOIN_(a, b) a##_##b
+#define FSL_JOIN(a, b) FSL_JOIN_(a, b)
+#define FN(name) FSL_JOIN(fsl_##name, FSL_SUFFIX)
+#define FSL_STRING_(a) #a
+#define FSL_STRING(a) FSL_STRING_(a)
+
+#if FSL_WIDTH > 1
+typedef double FN(vec) __attribute__((vector_size(FSL_WIDTH * 8), aligned(8), may_alias));
+#define FSL_INLINE static inline __attribute__((always_inline)) FSL_TARGET
+#else
+typedef double FN(vec);
+#define FSL_INLINE static inline
+#endif
+#define VEC FN(vec)
+#define W FSL_WIDTH
+
+FSL_INLINE VEC FN(load)(const double *p) { return *(const VEC *)p; }
+FSL_INLINE void FN(store)(double *p, VEC v) { *(VEC *)p = v; }
+FSL_INLINE VEC FN(splat)(double a)
+{
+    VEC v = {0};
+    return v + a;
+}
+
+/* One block of NV vectors of arms. With t_i = ½P_ii x_i + Σ_{j<i} P_ij x_j, the norm is 2 Σ_i x_i t_i: half the matrix is
+ * read. R rows at a time share the loads of x_j, and R × NV accumulators hide the latency of the multiply-adds. */
+FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int i,
+                              VEC *q, VEC *e, const int R, const int NV)
+{
+    VEC t[8][4];
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < NV; v++)
+            t[r][v] = FN(splat)(0.0);
+    for (int j = 0; j < i; j++) {
+        const double *p = P + j * ldp + i; /* P_{i+r, j}, read from row j by symmetry */
+        const double *x = X + j * ldx;
+        for (int v = 0; v < NV; v++) {
+            const VEC xj = FN(load)(x + v * W);
+            for (int r = 0; r < R; r++)
+                t[r][v] += p[r] * xj;
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        const double *x = X + (i + r) * ldx;
+        for (int v = 0; v < NV; v++) {
+            const VEC xi = FN(load)(x + v * W);
+            VEC s = t[r][v] + (0.5 * P[(i + r) * ldp + i + r]) * xi;
+            for (int c = 0; c < r; c++)
+                s += P[(i + c) * ldp + i + r] * FN(load)(X + (i + c) * ldx + v * W);
+            q[v] += s * xi;
+            e[v] += theta[i + r] * xi;
+        }
+    }
+}
+
+FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
+                               double *norm2, double *estimate, const int R, const int NV)
+{
+    VEC q[4], e[4];
+    int i = 0;
+    for (int v = 0; v < NV; v++)
+        q[v] = e[v] = FN(splat)(0.0);
+    for (; i + R <= d; i += R)
+        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, R, NV);
+    for (; i + 4 <= d; i += 4)
+        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 4, NV);
+    if (d - i == 3)
+        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 3, NV);
+    else if (d - i == 2)
+        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 2, NV);
+    else if (d - i == 1)
+        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 1, NV);
+    for (int v = 0; v < NV; v++) {
+        FN(store)(norm2 + v * W, q[v] + q[v]);
+        FN(store)(estimate + v * W, e[v]);
+    }
+}
+
+static FSL_TARGET void FN(norms)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
+                                 int lanes, double *norm2, double *estimate)
+{
+    int a = 0;
+    for (; a + 2 * W <= lanes; a += 2 * W)
+        FN(norm_block)(P, ldp, theta, X + a, ldx, d, norm2 + a, estimate + a, 4, 2);
+    for (; a < lanes; a += W)
+        FN(norm_block)(P, ldp, theta, X + a, ldx, d, norm2 + a, estimate + a, 8, 1);
+}
+
+FSL_INLINE void FN(estimate_block)(const double *theta, const double *X, ptrdiff_t ldx, int d, double *estimate, const int NV)
+{
+    VEC even[4], odd[4];
+    int i = 0;
+    for (int v = 0; v < NV; v++)
+        even[v] = odd[v] = FN(splat)(0.0);
+    for (; i + 2 <= d; i += 2)
+        for (int v = 0; v < NV; v++) {
+            even[v] += theta[i] * FN(load)(X + i * ldx + v * W);
+            odd[v] += theta[i + 1] * FN(load)(X + (i + 1) * ldx + v * W);
+        }
+    if (i < d)
+        for (int v = 0; v < NV; v++)
+            even[v] += theta[i] * FN(load)(X + i * ldx + v * W);
+    for (int v = 0; v < NV; v++)
+        FN(store)(estimate + v * W, even[v] + odd[v]);
+}
+
+static FSL_TARGET void FN(estimates)(const double *theta, const double *X, ptrdiff_t ldx, int d, int lanes, double *estimate)
+{
+    int a = 0;
+    for (; a + 4 * W <= lanes; a += 4 * W)
+        FN(estimate_block)(theta, X + a, ldx, d, estimate + a, 4);
+    for (; a < lanes; a += W)
+        FN(estimate_block)(theta, X + a, ldx, d, estimate + a, 1);
+}
+
+/* NV vectors of y at once: y += Σ_j x_j P[j, ·], with no sum across lanes since P is symmetric. */
+FSL_INLINE void FN(matvec_block)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y, const int NV)
+{
+    VEC s[8];
+    for (int v = 0; v < NV; v++)
+        s[v] = FN(splat)(0.0);
+    for (int j = 0; j < d; j++)
+        for (int v = 0; v < NV; v++)
+            s[v] += x[j] * FN(load)(P + j * ldp + v * W);
+    for (int v = 0; v < NV; v++)
+        FN(store)(y + v * W, s[v]);
+}
+
+static FSL_TARGET void FN(matvec)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y)
+{
+    ptrdiff_t i = 0;
+    for (; i + 8 * W <= ldp; i += 8 * W)
+        FN(matvec_block)(P + i, ldp, x, d, y + i, 8);
+    switch ((ldp - i) / W) {
+    case 7: FN(matvec_block)(P + i, ldp, x, d, y + i, 7); break;
+    case 6: FN(matvec_block)(P + i, ldp, x, d, y + i, 6); break;
+    case 5: FN(matvec_block)(P + i, ldp, x, d, y + i, 5); break;
+    case 4: FN(matvec_block)(P + i, ldp, x, d, y + i, 4); break;
+    case 3: FN(matvec_block)(P + i, ldp, x, d, y + i, 3); break;
+    case 2: FN(matvec_block)(P + i, ldp, x, d, y + i, 2); break;
+    case 1: FN(matvec_block)(P + i, ldp, x, d, y + i, 1); break;
+    }
+}
+
+static FSL_TARGET void FN(add_outer)(double *out, const double *in, ptrdiff_t ldp, const double *u, double sign, int d)
+{
+    for (int i = 0; i < d; i++) {
+        const double ui = sign * u[i];
+        for (ptrdiff_t j = 0; j < ldp; j += W)
+            FN(store)(out + i * ldp + j, FN(load)(in + i * ldp + j) + ui * FN(load)(u + j));
+    }
+}
+
+static FSL_TARGET double FN(dot)(const double *x, const double *y, ptrdiff_t n)
+{
+    VEC s = FN(splat)(0.0);
+    double total = 0.0;
+    for (ptrdiff_t i = 0; i < n; i += W)
+        s += FN(load)(x + i) * FN(load)(y + i);
+    for (int v = 0; v < W; v++)
+        total += ((const double *)&s)[v];
+    return total;
+}
+
+static const fsl_kernel_set FN(set) = {FSL_STRING(FSL_SUFFIX), FN(norms), FN(estimates), FN(matvec), FN(add_outer), FN(dot)};
+
+#undef FSL_JOIN_
+#undef FSL_JOIN
+#undef FSL_STRING_
+#undef FSL_STRING
+#undef FN
+#undef VEC
+#undef W
+#undef FSL_INLINE
+#undef FSL_SUFFIX
+#undef FSL_WIDTH
+#undef FSL_TARGET

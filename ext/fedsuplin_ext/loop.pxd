@@ -1,0 +1,80 @@
+# The engine: the state of a server and its clients, and the loop over a chunk of rounds.
+
+from fedsuplin_ext.gram cimport Work
+from fedsuplin_ext.pool cimport Pool
+from fedsuplin_ext.rules cimport Rule, trigger_function, weight_function
+from fedsuplin_ext.screening cimport Layer, Numbers, Screen
+from fedsuplin_ext.gram cimport Snapshot
+
+cdef enum Status:
+    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, NOT_POSITIVE_DEFINITE, BAD_CLIENT, NOT_IN_ROUNDS
+
+cdef struct Chunk:                   # a chunk of rounds; pointers are NULL where a problem has no such thing
+    Py_ssize_t n
+    const double* contexts           # n × d × lanes
+    const int* clients               # n
+    const double* theta              # the hidden θ, d (padded), or NULL when rewards are given
+    const double* rewards            # n × lanes
+    const double* noise              # n
+    const double* sigma              # n
+    const double* corruption         # n × lanes
+    const unsigned char* mask        # n × lanes
+
+cdef struct Totals:                  # what has happened so far
+    long long pulls
+    double regret
+    double uniform_regret            # what uniform random play loses in expectation on the same rounds
+    double reward
+    long long communication          # the paper's count
+    long long messages_up
+    long long messages_down
+    long long bytes_up
+    long long bytes_down
+
+cdef class Engine:
+    cdef Work work
+    cdef Screen screen
+    cdef Numbers numbers
+    cdef Totals totals
+    cdef Pool pool
+    cdef Rule trigger, weighting
+    cdef trigger_function fires
+    cdef weight_function weigh
+    cdef int n_clients, is_optimism, sync_all
+    cdef double budget               # what the adversary may still add
+    cdef long long payload           # bytes of one layer on the wire: packed ΔA and Δb
+    cdef Snapshot** server           # n_layers
+    cdef Layer* layers               # n_clients × n_layers
+    cdef long long* since            # by client: pulls since its last sync; where all sync, the last round it played
+    cdef long long* last_sync        # by layer: the round of its last sync, where all sync
+    cdef unsigned char* marked       # by layer: asks for a sync at the end of this round
+    cdef double* x                   # the arm played, ld
+    cdef double* Px                  # ld
+    cdef double* means               # lanes
+    cdef readonly object client_regret, client_pulls, layer_pulls
+    cdef double[::1] _client_regret
+    cdef long long[::1] _client_pulls, _layer_pulls
+    cdef list memory                 # NumPy arrays that own what the pointers above point to
+
+    # what is recorded, and where the next row goes
+    cdef const long long[::1] record_at
+    cdef double[:, ::1] record_sums
+    cdef long long[:, ::1] record_counts
+    cdef int[::1] record_arms, record_layers
+    cdef readonly Py_ssize_t recorded
+
+    cdef double* _doubles(self, Py_ssize_t n)
+    cdef unsigned char* _bytes(self, Py_ssize_t n)
+    cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh)
+    cdef _make_screen(self, int n_arms)
+    cdef _make_numbers(self, algorithm)
+    cdef _make_state(self, double ridge)
+    cdef _grow(self)
+    cdef _describe(self, const Snapshot* s)
+    cdef _matrix(self, const double* start, Py_ssize_t rows)
+
+    cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil
+    cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil
+    cdef int sync_one(self, int client) noexcept nogil
+    cdef int sync_marked(self, long long round) noexcept nogil
+    cdef void record(self, int arm, int layer) noexcept nogil

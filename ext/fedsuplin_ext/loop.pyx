@@ -1,0 +1,408 @@
+"""The engine: the state of a server and its clients, and the loop over a chunk of rounds, without the GIL.
+
+One pull: decide (screening), draw the reward, learn (gram), ask the trigger, sync. Python runs between chunks only.
+"""
+
+import numpy as np
+
+from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
+from libc.string cimport memset
+
+from fedsuplin_ext.gram cimport Pending, add_pending, merge, observe, settle
+from fedsuplin_ext.norms cimport padded, pick
+from fedsuplin_ext.screening cimport inverse_of, layered, optimism
+
+REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
+FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
+STATUS = ("done", "needs room", "bad weight", "bad trigger", "not positive definite", "bad client", "not in rounds")
+
+
+cdef class Engine:
+    """A server and its clients. `play` takes a chunk of rounds; everything else tells what has happened."""
+
+    def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH):
+        cdef int d = algorithm.dim, n_layers = algorithm.n_layers
+        cdef ptrdiff_t ld = padded(d)
+        self.memory = []
+        self.n_clients = algorithm.n_clients
+        self.is_optimism = algorithm.policy.kernel == "optimism"
+        self.sync_all = algorithm.syncs == "all"
+        self.budget = budget
+        self.payload = 8 * (d * (d + 1) // 2 + d)
+        self._make_work(d, ld, not algorithm.lazy, algorithm.setting.ridge, kernels, refresh)
+        self._make_screen(algorithm.n_arms)
+        self._make_numbers(algorithm)
+        self.trigger = Rule(algorithm.trigger, "fires", "int")
+        self.weighting = Rule(algorithm.weighting, "weight", "double")
+        self.fires = <trigger_function>self.trigger.function
+        self.weigh = <weight_function>self.weighting.function
+        self._make_state(algorithm.setting.ridge)
+
+    # --- construction: every buffer the loop will need ----------------------------------------------------------------------
+
+    cdef double* _doubles(self, Py_ssize_t n):
+        array = np.zeros(max(n, 1))
+        self.memory.append(array)
+        cdef double[::1] view = array
+        return &view[0]
+
+    cdef unsigned char* _bytes(self, Py_ssize_t n):
+        array = np.zeros(max(n, 1), np.uint8)
+        self.memory.append(array)
+        cdef unsigned char[::1] view = array
+        return &view[0]
+
+    cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh):
+        self.work.d, self.work.ld, self.work.eager, self.work.refresh = d, ld, eager, refresh
+        self.work.keep = 0 if eager else max(1, d // 2)
+        self.work.log_det_ridge = d * log(ridge)
+        self.work.k = pick(kernels)
+        self.work.matrix = self._doubles(d * ld)
+        self.work.v, self.work.y, self.work.u = self._doubles(ld), self._doubles(ld), self._doubles(ld)
+        self.x, self.Px = self._doubles(ld), self._doubles(ld)
+
+    cdef _make_screen(self, int n_arms):
+        cdef ptrdiff_t lanes = padded(n_arms)
+        self.screen.n_arms, self.screen.lanes = n_arms, <int>lanes
+        self.screen.norm2, self.screen.estimate, self.screen.width = self._doubles(lanes), self._doubles(lanes), self._doubles(lanes)
+        self.screen.columns = self._doubles(self.work.d * lanes)
+        self.screen.arm = <int*>self._doubles(lanes)
+        self.screen.kept = self._bytes(lanes)
+        self.means = self._doubles(lanes)
+
+    cdef _make_numbers(self, algorithm):
+        cdef int s, n = algorithm.n_layers
+        cdef double* radii = self._doubles(n)
+        cdef double* targets = self._doubles(n)
+        for s in range(n):
+            radii[s], targets[s] = algorithm.radii[s], algorithm.target_widths[s]
+        self.numbers.n_layers, self.numbers.radii, self.numbers.targets = n, radii, targets
+        self.numbers.growth_scale, self.numbers.growth_offset = algorithm.radius_growth
+
+    cdef _make_state(self, double ridge):
+        """A = λI, b = 0 in one snapshot a layer, held by the server and by every client."""
+        cdef int n_layers = self.numbers.n_layers, d = self.work.d, s, i
+        cdef Py_ssize_t client
+        self.client_regret, self.client_pulls = np.zeros(self.n_clients), np.zeros(self.n_clients, np.int64)
+        self.layer_pulls = np.zeros(n_layers, np.int64)
+        self._client_regret, self._client_pulls, self._layer_pulls = self.client_regret, self.client_pulls, self.layer_pulls
+        self.server = <Snapshot**>self._doubles(n_layers)
+        self.layers = <Layer*>self._bytes(self.n_clients * n_layers * sizeof(Layer))
+        self.since, self.last_sync = <long long*>self._doubles(self.n_clients), <long long*>self._doubles(n_layers)
+        self.marked = self._bytes(n_layers)
+        self.pool = Pool(d, self.work.ld)
+        self._grow()
+        for s in range(n_layers):
+            self.server[s] = self.pool.take_snapshot()
+            for i in range(d):
+                self.server[s].gram[i * self.work.ld + i] = ridge
+                self.server[s].inverse[i * self.work.ld + i] = 1 / ridge
+            for client in range(self.n_clients):
+                self.layers[client * n_layers + s].held = self.server[s]
+            self.server[s].refs += self.n_clients
+
+    cdef _grow(self):
+        """Room for at least one more pull; in all never more than every client holding its own of everything."""
+        cdef Py_ssize_t n_layers = self.numbers.n_layers
+        cdef Py_ssize_t each = 2 * 8 * (self.work.d + 1) * self.work.ld
+        cdef Py_ssize_t budget = max(<Py_ssize_t>FIRST_ROOM, self.pool.bytes) // (2 * each)
+        cdef Py_ssize_t most = (self.n_clients + 2) * n_layers
+        self.pool.grow(max(n_layers + 1, min(budget, most)), max(1, min(budget, most)))
+
+    # --- the loop --------------------------------------------------------------------------------------------------------
+
+    def record_into(self, record_at, sums, counts, arms=None, layers=None):
+        """Where to write: a row of `sums` and `counts` after each pull number in `record_at`; each pull's arm and layer if asked."""
+        self.record_at, self.record_sums, self.record_counts = record_at, sums, counts
+        self.record_arms, self.record_layers = arms, layers
+
+    def play(self, chunk):
+        """Play a chunk of rounds. Returns a word of STATUS and how many rounds of the chunk were played."""
+        cdef Chunk c
+        cdef Py_ssize_t t = 0
+        cdef int status = NEEDS_ROOM
+        cdef const double[:, :, ::1] contexts = chunk.contexts
+        cdef const int[::1] clients = chunk.clients
+        cdef const double[::1] theta = chunk.theta
+        cdef const double[:, ::1] rewards = chunk.rewards
+        cdef const double[::1] noise = chunk.noise
+        cdef const double[::1] sigma = chunk.sigma
+        cdef const double[:, ::1] corruption = chunk.corruption
+        cdef const unsigned char[:, ::1] mask = chunk.mask
+        c.n = contexts.shape[0]
+        if c.n == 0:
+            return STATUS[DONE], 0
+        self._check_shapes(chunk)
+        c.contexts, c.clients, c.noise, c.sigma = &contexts[0, 0, 0], &clients[0], &noise[0], &sigma[0]
+        c.theta = &theta[0] if theta is not None else NULL
+        c.rewards = &rewards[0, 0] if rewards is not None else NULL
+        c.corruption = &corruption[0, 0] if corruption is not None else NULL
+        c.mask = &mask[0, 0] if mask is not None else NULL
+        while status == NEEDS_ROOM:
+            with nogil:
+                status = DONE
+                while t < c.n:
+                    if self.pool.snapshots_left <= self.numbers.n_layers or self.pool.pending_left < 1:
+                        status = NEEDS_ROOM
+                        break
+                    status = self.play_one(&c, t)
+                    if status != DONE:
+                        break
+                    t += 1
+            if status == NEEDS_ROOM:
+                self._grow()
+        return STATUS[status], t
+
+    def _check_shapes(self, chunk):
+        n, d, lanes = chunk.contexts.shape
+        shapes = {"clients": (n,), "noise": (n,), "sigma": (n,), "rewards": (n, lanes), "corruption": (n, lanes), "mask": (n, lanes)}
+        wrong = [name for name, shape in shapes.items() if getattr(chunk, name) is not None and getattr(chunk, name).shape != shape]
+        if (d, lanes) != (self.work.d, self.screen.lanes):
+            wrong.append("contexts")
+        if chunk.theta is not None and len(chunk.theta) < d or (chunk.theta is None) == (chunk.rewards is None):
+            wrong.append("theta")
+        if wrong:
+            raise ValueError(f"the chunk's {', '.join(wrong)} do not fit {n} rounds of {self.screen.n_arms} arms in dimension {self.work.d}")
+
+    cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil:
+        cdef int lanes = self.screen.lanes, n_layers = self.numbers.n_layers, client = c.clients[t], layer = 0, arm, i, status
+        cdef const double* X = c.contexts + t * self.work.d * lanes
+        cdef const double* means = self.means
+        cdef const unsigned char* mask = c.mask + t * lanes if c.mask != NULL else NULL
+        cdef Layer* mine
+        cdef double best, mean, reward, corruption
+        if client < 0 or client >= self.n_clients:
+            return BAD_CLIENT
+        if self.sync_all and self.since[client] > self.totals.pulls // self.n_clients:
+            return NOT_IN_ROUNDS
+        mine = self.layers + <Py_ssize_t>client * n_layers
+
+        if self.is_optimism:
+            arm = optimism(&self.work, &self.screen, &self.numbers, mine, X, mask)
+        else:
+            arm = layered(&self.work, &self.screen, &self.numbers, mine, X, mask, &layer)
+
+        # The reward, and what the best arm and uniform random play would have had in expectation.
+        if c.theta != NULL:
+            self.work.k.estimates(c.theta, X, lanes, self.work.d, lanes, self.means)
+        else:
+            means = c.rewards + t * lanes
+        best_and_mean(means, mask, self.screen.n_arms, &best, &mean)
+        corruption = 0.0
+        if c.corruption != NULL:
+            corruption = c.corruption[t * lanes + arm]
+            corruption = max(-self.budget, min(self.budget, corruption))
+            self.budget -= fabs(corruption)
+        reward = means[arm] + c.noise[t] + corruption
+
+        for i in range(self.work.d):
+            self.x[i] = X[i * lanes + arm]
+        status = self.learn(client, layer, reward, c.sigma[t])
+        if status != DONE:
+            return status
+        self.totals.pulls += 1
+        self.totals.reward += reward
+        self.totals.regret += best - means[arm]
+        self.totals.uniform_regret += best - mean
+        self._client_regret[client] += best - means[arm]
+        self._client_pulls[client] += 1
+        self._layer_pulls[layer] += 1
+        if self.sync_all and self.totals.pulls % self.n_clients == 0:
+            status = self.sync_marked(self.totals.pulls // self.n_clients)
+        self.record(arm, layer)
+        return status
+
+    cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil:
+        """The observation (x in self.x) goes into the layer that chose it; then the trigger is asked, and one client may sync."""
+        cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
+        cdef double norm2, weight, elapsed
+        cdef int asks
+        self.work.k.matvec(inverse_of(&self.work, at), self.work.ld, self.x, self.work.d, self.Px)
+        norm2 = self.work.k.dot(self.x, self.Px, self.work.ld)
+        weight = self.weigh(sqrt(norm2 if norm2 > 0 else 0.0), sigma, self.weighting.user)
+        if not (weight >= 0 and isfinite(weight)):
+            return BAD_WEIGHT
+        if at.pending == NULL:
+            at.pending = self.pool.take_pending()
+        if observe(&self.work, at.held, at.pending, self.x, self.Px, weight, reward) != 0:
+            return NOT_POSITIVE_DEFINITE
+        if self.sync_all:
+            self.since[client] = self.totals.pulls // self.n_clients + 1
+            elapsed = self.since[client] - self.last_sync[layer]
+        else:
+            self.since[client] += 1
+            elapsed = self.since[client]
+        asks = self.fires(at.pending.gain, elapsed, self.trigger.user)
+        if asks < 0:
+            return BAD_TRIGGER
+        if asks and self.sync_all:
+            self.marked[layer] = 1
+        elif asks:
+            return self.sync_one(client)
+        return DONE
+
+    cdef int sync_one(self, int client) noexcept nogil:
+        """Sync(s) for each layer s: this client uploads what it has gathered, and takes the server's newest snapshot."""
+        cdef int s, n_layers = self.numbers.n_layers
+        cdef Layer* at
+        cdef Snapshot* into
+        for s in range(n_layers):
+            at = self.layers + <Py_ssize_t>client * n_layers + s
+            if at.pending != NULL:
+                into = self.server[s] if self.server[s].refs == 1 else self.pool.take_snapshot()
+                if merge(&self.work, into, self.server[s], at.pending) != 0:
+                    return NOT_POSITIVE_DEFINITE
+                if into != self.server[s]:
+                    self.pool.release(self.server[s])
+                    self.server[s] = into
+                self.pool.give_back(at.pending)
+                at.pending = NULL
+                self.totals.bytes_up += self.payload
+            if at.held != self.server[s]:
+                self.pool.release(at.held)
+                at.held = self.server[s]
+                at.held.refs += 1
+                self.totals.bytes_down += self.payload
+        self.since[client] = 0
+        self.totals.communication += 1
+        self.totals.messages_up += 1
+        self.totals.messages_down += 1
+        return DONE
+
+    cdef int sync_marked(self, long long round) noexcept nogil:
+        """Sync(s) of all clients for the layers marked in this round; each is factorised once."""
+        cdef int s, client, n_layers = self.numbers.n_layers, any_marked = 0
+        cdef Layer* at
+        cdef Snapshot* into
+        cdef ptrdiff_t i
+        for s in range(n_layers):
+            if not self.marked[s]:
+                continue
+            self.marked[s], any_marked = 0, 1
+            into = self.pool.take_snapshot()
+            for i in range(self.work.d * self.work.ld):
+                into.gram[i] = self.server[s].gram[i]
+            for i in range(self.work.ld):
+                into.moment[i] = self.server[s].moment[i]
+            self.pool.release(self.server[s])
+            self.server[s] = into
+            for client in range(self.n_clients):
+                at = self.layers + <Py_ssize_t>client * n_layers + s
+                if at.pending != NULL:
+                    add_pending(&self.work, into, at.pending)
+                    self.pool.give_back(at.pending)
+                    at.pending = NULL
+                    self.totals.bytes_up += self.payload
+                self.pool.release(at.held)
+                at.held = into
+                into.refs += 1
+            if settle(&self.work, into) != 0:
+                return NOT_POSITIVE_DEFINITE
+            self.last_sync[s] = round
+            self.totals.communication += self.n_clients
+            self.totals.bytes_down += self.n_clients * self.payload
+        if any_marked:
+            self.totals.messages_up += self.n_clients
+            self.totals.messages_down += self.n_clients
+        return DONE
+
+    cdef void record(self, int arm, int layer) noexcept nogil:
+        cdef Py_ssize_t row = self.recorded
+        if self.record_arms is not None:
+            self.record_arms[self.totals.pulls - 1] = arm
+            self.record_layers[self.totals.pulls - 1] = layer
+        if self.record_at is None or row >= self.record_at.shape[0] or self.record_at[row] != self.totals.pulls:
+            return
+        self.record_sums[row, 0] = self.totals.regret
+        self.record_sums[row, 1] = self.totals.uniform_regret
+        self.record_sums[row, 2] = self.totals.reward
+        self.record_counts[row, 0] = self.totals.communication
+        self.record_counts[row, 1] = self.totals.messages_up
+        self.record_counts[row, 2] = self.totals.messages_down
+        self.record_counts[row, 3] = self.totals.bytes_up
+        self.record_counts[row, 4] = self.totals.bytes_down
+        self.recorded += 1
+
+    # --- what has happened ------------------------------------------------------------------------------------------------
+
+    @property
+    def totals_now(self):
+        """Regret, communication and the rest until now, by name."""
+        return dict(self.totals)
+
+    @property
+    def kernels(self):
+        """The name of the kernel set in use."""
+        return self.work.k.name.decode()
+
+    @property
+    def memory_used(self):
+        """Bytes held for the state: fixed buffers and the pool."""
+        return sum(array.nbytes for array in self.memory) + self.pool.bytes
+
+    @property
+    def rule_error(self):
+        """What a Python trigger or weighting raised, if one did."""
+        return self.trigger.error or self.weighting.error
+
+    @property
+    def trigger_name(self):
+        return self.trigger.name
+
+    @property
+    def weighting_name(self):
+        return self.weighting.name
+
+    def server_layer(self, int layer):
+        """A copy of what the server knows of a layer: gram, moment, inverse, theta_hat, log_det."""
+        if not 0 <= layer < self.numbers.n_layers:
+            raise IndexError(f"layer {layer} of {self.numbers.n_layers}")
+        return self._describe(self.server[layer])
+
+    def client_layer(self, int client, int layer):
+        """A copy of a client's last download of a layer, with the gain and Δ that it has gathered since."""
+        if not (0 <= layer < self.numbers.n_layers and 0 <= client < self.n_clients):
+            raise IndexError(f"client {client} of {self.n_clients}, layer {layer} of {self.numbers.n_layers}")
+        cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
+        known = self._describe(at.held) | {"gain": 0.0, "delta_gram": np.zeros((self.work.d, self.work.d)), "delta_moment": np.zeros(self.work.d)}
+        cdef Pending* p = at.pending
+        if p == NULL:
+            return known
+        rows = self._matrix(p.delta, self.work.d if p.dense else p.n)
+        gathered = rows if p.dense else rows.T @ rows
+        known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": self._matrix(p.delta_moment, 1)[0]}
+        if p.dense:
+            known["inverse_with_delta"] = self._matrix(p.inverse, self.work.d)
+        return known
+
+    cdef _describe(self, const Snapshot* s):
+        d = self.work.d
+        return {
+            "gram": self._matrix(s.gram, d),
+            "inverse": self._matrix(s.inverse, d),
+            "moment": self._matrix(s.moment, 1)[0],
+            "theta_hat": self._matrix(s.theta, 1)[0],
+            "log_det": s.log_det,
+        }
+
+    cdef _matrix(self, const double* start, Py_ssize_t rows):
+        out = np.empty((rows, self.work.d))
+        cdef double[:, ::1] view = out
+        cdef Py_ssize_t i, j
+        for i in range(rows):
+            for j in range(self.work.d):
+                view[i, j] = start[i * self.work.ld + j]
+        return out
+
+
+cdef void best_and_mean(const double* means, const unsigned char* mask, int n, double* best, double* mean) noexcept nogil:
+    """The best expected reward of a round, and uniform random play's."""
+    cdef int a, there = 0
+    cdef double total = 0.0
+    best[0] = -INFINITY
+    for a in range(n):
+        if mask == NULL or mask[a]:
+            best[0] = max(best[0], means[a])
+            total += means[a]
+            there += 1
+    mean[0] = total / there

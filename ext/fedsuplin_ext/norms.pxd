@@ -1,0 +1,15 @@
+# Widths and estimates for all arms of a layer: the kernels of kernels.h, picked for this CPU.
+
+cdef extern from "kernels.h":
+    enum:
+        FSL_LANES
+    ctypedef struct KernelSet "fsl_kernel_set":
+        const char* name
+        void (*norms)(const double* P, ptrdiff_t ldp, const double* theta, const double* X, ptrdiff_t ldx, int d, int lanes, double* norm2, double* estimate) noexcept nogil
+        void (*estimates)(const double* theta, const double* X, ptrdiff_t ldx, int d, int lanes, double* estimate) noexcept nogil
+        void (*matvec)(const double* P, ptrdiff_t ldp, const double* x, int d, double* y) noexcept nogil
+        void (*add_outer)(double* out, const double* into, ptrdiff_t ldp, const double* u, double sign, int d) noexcept nogil
+        double (*dot)(const double* x, const double* y, ptrdiff_t n) noexcept nogil
+
+cdef const KernelSet* pick(object name) except NULL
+cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil

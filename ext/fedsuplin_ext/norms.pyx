@@ -1,0 +1,100 @@
+"""Widths and estimates for all arms, and the layout they need: a round's contexts as d rows of arms, padded to the lanes."""
+
+import os
+
+import numpy as np
+
+from libc.math cimport sqrt
+
+cdef extern from "kernels_dispatch.h":
+    const KernelSet* fsl_kernels_named(const char* name) noexcept nogil
+
+LANES = FSL_LANES
+ORDER = ("avx2", "generic")  # best first
+
+
+def available():
+    """The kernel sets that this CPU runs, best first."""
+    return [name for name in ORDER if fsl_kernels_named(name.encode()) != NULL]
+
+
+def default():
+    """The kernel set that is used unless one is named: the best, or what FEDSUPLIN_KERNELS says."""
+    return os.environ.get("FEDSUPLIN_KERNELS") or available()[0]
+
+
+cdef const KernelSet* pick(object name) except NULL:
+    name = name or default()
+    cdef const KernelSet* found = fsl_kernels_named(str(name).encode())
+    if found == NULL:
+        raise ValueError(f"no kernels named {name!r} on this machine; available: {', '.join(available())}")
+    return found
+
+
+cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil:
+    """n rounded up to whole vectors."""
+    return (n + FSL_LANES - 1) // FSL_LANES * FSL_LANES
+
+
+def pad(n):
+    """n rounded up to whole vectors: the last axis of a chunk of contexts."""
+    return padded(n)
+
+
+def norms_and_estimates(double[:, ::1] inverse, double[::1] theta_hat, double[:, ::1] contexts, kernels=None):
+    """xᵀ A⁻¹ x and θ̂ᵀx for each column of `contexts` (d × lanes). All sides are padded, as the engine keeps them."""
+    cdef int d = contexts.shape[0]
+    cdef int lanes = contexts.shape[1]
+    cdef const KernelSet* k = pick(kernels)
+    if lanes % FSL_LANES or inverse.shape[1] % FSL_LANES or inverse.shape[1] < d or inverse.shape[0] < d or theta_hat.shape[0] < d:
+        raise ValueError(f"inverse {inverse.shape[0]}×{inverse.shape[1]}, contexts {d}×{lanes}: rows must be padded to a multiple of {FSL_LANES}")
+    norm2, estimate = np.empty(lanes), np.empty(lanes)
+    cdef double[::1] norm2_view = norm2, estimate_view = estimate
+    with nogil:
+        k.norms(&inverse[0, 0], inverse.shape[1], &theta_hat[0], &contexts[0, 0], lanes, d, lanes, &norm2_view[0], &estimate_view[0])
+    return norm2, estimate
+
+
+def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kernels=None):
+    """θᵀx for every arm of a chunk (n × d × lanes): n × lanes. The same bits however a run is cut into chunks."""
+    cdef ptrdiff_t t, n = contexts.shape[0], lanes = contexts.shape[2]
+    cdef const KernelSet* k = pick(kernels)
+    means = np.empty((n, lanes))
+    cdef double[:, ::1] view = means
+    with nogil:
+        for t in range(n):
+            k.estimates(&theta[0], &contexts[t, 0, 0], lanes, contexts.shape[1], lanes, &view[t, 0])
+    return means
+
+
+def pack(const double[:, :, :] contexts, const unsigned char[:, :] mask, double scale, double[:, :, ::1] out):
+    """A chunk as users give it (n × K × d) into the engine's layout (n × d × lanes), scaled; arms that are masked out become 0."""
+    cdef ptrdiff_t t, a, i, n = contexts.shape[0], K = contexts.shape[1], d = contexts.shape[2]
+    with nogil:
+        for t in range(n):
+            for i in range(d):
+                for a in range(K):
+                    out[t, i, a] = scale * contexts[t, a, i] if mask is None or mask[t, a] else 0.0
+                for a in range(K, out.shape[2]):
+                    out[t, i, a] = 0.0
+
+
+def scale_columns(const double[:, :, ::1] raw, const double[:, ::1] lengths, double[:, :, ::1] out):
+    """Each arm's vector (a column of `raw`, n × d × K) scaled to the given length, 1 if `lengths` is None, into the padded `out`."""
+    cdef ptrdiff_t t, a, i, n = raw.shape[0], d = raw.shape[1], K = raw.shape[2], lanes = out.shape[2]
+    workspace = np.empty(K)
+    cdef double[::1] factor = workspace
+    with nogil:
+        for t in range(n):
+            for a in range(K):
+                factor[a] = 0.0
+            for i in range(d):
+                for a in range(K):
+                    factor[a] += raw[t, i, a] * raw[t, i, a]
+            for a in range(K):
+                factor[a] = (1.0 if lengths is None else lengths[t, a]) / sqrt(factor[a]) if factor[a] > 0 else 0.0
+            for i in range(d):
+                for a in range(K):
+                    out[t, i, a] = raw[t, i, a] * factor[a]
+                for a in range(K, lanes):
+                    out[t, i, a] = 0.0

@@ -1,0 +1,70 @@
+"""Memory for snapshots and for what clients have gathered.
+
+The loop takes from free lists and never allocates; it stops when a list could run out, and `grow` is called outside it.
+"""
+
+import numpy as np
+
+from libc.string cimport memset
+
+
+cdef class Pool:
+    """Slabs of Snapshot and Pending structs with their matrices, and the free lists through them."""
+
+    def __cinit__(self, int d, ptrdiff_t ld):
+        self.d, self.ld = d, ld
+        self.free_snapshots, self.free_pending = NULL, NULL
+        self.slabs = []
+
+    cdef int grow(self, Py_ssize_t snapshots, Py_ssize_t pending) except -1:
+        """Make room for so many more of each. NumPy owns the memory; a failure leaves the pool as it was."""
+        cdef Py_ssize_t size = 2 * (self.d * self.ld + self.ld), i
+        structs = np.zeros(snapshots * sizeof(Snapshot) + pending * sizeof(Pending), np.uint8)
+        numbers = np.zeros((snapshots + pending) * size)
+        cdef unsigned char[::1] struct_view = structs
+        cdef double[::1] number_view = numbers
+        cdef Snapshot* s = <Snapshot*>&struct_view[0]
+        cdef Pending* p = <Pending*>(s + snapshots)
+        cdef double* room = &number_view[0]
+        for i in range(snapshots):
+            s.gram, s.inverse = room, room + self.d * self.ld
+            s.moment, s.theta = room + 2 * self.d * self.ld, room + 2 * self.d * self.ld + self.ld
+            s.next, self.free_snapshots = self.free_snapshots, s
+            s, room = s + 1, room + size
+        for i in range(pending):
+            p.delta, p.inverse = room, room + self.d * self.ld
+            p.delta_moment, p.theta = room + 2 * self.d * self.ld, room + 2 * self.d * self.ld + self.ld
+            p.next, self.free_pending = self.free_pending, p
+            p, room = p + 1, room + size
+        self.slabs.append((structs, numbers))
+        self.snapshots_left += snapshots
+        self.pending_left += pending
+        self.bytes += structs.nbytes + numbers.nbytes
+        return 0
+
+    cdef Snapshot* take_snapshot(self) noexcept nogil:
+        cdef Snapshot* s = self.free_snapshots
+        self.free_snapshots = s.next
+        self.snapshots_left -= 1
+        s.refs = 1
+        return s
+
+    cdef void release(self, Snapshot* s) noexcept nogil:
+        """One holder less; the memory goes back when nobody holds it."""
+        s.refs -= 1
+        if s.refs == 0:
+            s.next, self.free_snapshots = self.free_snapshots, s
+            self.snapshots_left += 1
+
+    cdef Pending* take_pending(self) noexcept nogil:
+        cdef Pending* p = self.free_pending
+        self.free_pending = p.next
+        self.pending_left -= 1
+        p.n = p.dense = p.age = 0
+        p.gain = 0.0
+        memset(p.delta_moment, 0, self.ld * sizeof(double))
+        return p
+
+    cdef void give_back(self, Pending* p) noexcept nogil:
+        p.next, self.free_pending = self.free_pending, p
+        self.pending_left += 1

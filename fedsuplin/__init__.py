@@ -1,0 +1,29 @@
+"""fedsuplin: federated linear bandits at compiled speed."""
+
+from .algorithm import Algorithm, Variant, make
+from .errors import FedsuplinError, InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
+from .hookspecs import hookimpl
+from .problem import ArrayProblem, SyntheticProblem
+from .result import RunResult
+from .run import run
+from .setting import Setting
+from .version import __version__
+
+__all__ = [
+    "Algorithm",
+    "ArrayProblem",
+    "FedsuplinError",
+    "InvalidInput",
+    "MissingExtra",
+    "NumericalError",
+    "PluginError",
+    "RunResult",
+    "Setting",
+    "SyntheticProblem",
+    "UnknownName",
+    "Variant",
+    "__version__",
+    "hookimpl",
+    "make",
+    "run",
+]

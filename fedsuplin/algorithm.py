@@ -1,0 +1,293 @@
+"""Algorithm: a variant with its numbers worked out for one setting. `make` builds it from names, objects and keywords."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidInput, PluginError, unknown
+from .registry import SINGULAR, check, parameters_of, plugins
+from .setting import Setting
+
+AXES = {"policy": "policies", "trigger": "triggers", "noise": "noise_models", "weighting": "weightings"}
+PRESETS = ("practical", "theory")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A composition under one name: which parts, who syncs, lazy or eager. Presets give keywords that the user may override."""
+
+    policy: Any
+    trigger: Any
+    noise: Any
+    weighting: Any
+    syncs: str = "one"
+    """"one": the client whose trigger fired, all layers. "all": every client at the end of the round, the marked layers."""
+    lazy: bool = True
+    """Decide from the last download alone (lazy), or from it and what was gathered since (eager)."""
+    summary: str = ""
+    theorem: str | None = None
+    """The theorem of the paper that covers this composition, if one does."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.syncs not in ("one", "all"):
+            raise InvalidInput(f"syncs must be 'one' or 'all', not {self.syncs!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """A variant with its numbers: radii, target widths, thresholds, and whether the theorem's guarantee holds with them.
+
+    >>> import fedsuplin as fsl
+    >>> algorithm = fsl.make("async", dim=25, n_arms=20, n_clients=20, horizon=40_000, preset="theory")
+    >>> algorithm.n_layers, algorithm.trigger
+    (6, Determinant(C=0.0025))
+    """
+
+    name: str
+    setting: Setting
+    preset: str
+    policy: Any
+    trigger: Any
+    noise: Any
+    weighting: Any
+    syncs: str
+    lazy: bool
+    theorem: str | None
+    radii: np.ndarray
+    radius_growth: tuple[float, float]
+    target_widths: np.ndarray
+    spec: dict[str, Any]
+
+    @property
+    def dim(self) -> int:
+        return self.setting.dim
+
+    @property
+    def n_arms(self) -> int:
+        return self.setting.n_arms
+
+    @property
+    def n_clients(self) -> int:
+        return self.setting.n_clients
+
+    @property
+    def horizon(self) -> int:
+        return self.setting.horizon
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.radii)
+
+    def departures(self, problem: Any = None) -> list[str]:
+        """What takes this algorithm out of the paper's guarantee; empty when it holds.
+
+        With a problem, also what the problem breaks: more noise, a longer θ or more corruption than was assumed.
+        """
+        found = []
+        if self.theorem is None:
+            found.append("no theorem of the paper covers this composition")
+        if getattr(self.noise, "alpha_scale", 1.0) < 1:
+            found.append(f"alpha_scale is {self.noise.alpha_scale:g}, below 1")
+        if getattr(self.noise, "layer_zero", "bernstein") != "bernstein":
+            found.append("the radius of layer 0 is not the Bernstein theorem's")
+        if self.theorem and hasattr(self.trigger, "theorem"):
+            expected = type(self.trigger)().bind(self.setting)
+            if self.trigger != expected:
+                found.append(f"the trigger is {self.trigger}, the theorem's is {expected}")
+        return found + (self._broken_by(problem) if problem is not None else [])
+
+    def _broken_by(self, problem: Any) -> list[str]:
+        found = []
+        pairs = [("noise_scale", "noise sd"), ("R", "noise bound R"), ("corruption", "corruption C_p")]
+        for attribute, words in pairs:
+            real, assumed = getattr(problem, attribute, None), getattr(self.noise, attribute, None)
+            if real is not None and assumed is not None and real > assumed * (1 + 1e-12):
+                found.append(f"the problem's {words} is {real:g}, the algorithm assumes {assumed:g}")
+        theta, bound = getattr(problem, "theta", None), getattr(self.noise, "theta_bound", None)
+        if theta is not None and bound is not None and np.linalg.norm(theta) > bound * (1 + 1e-12):
+            found.append(f"the problem's ‖θ‖ is {np.linalg.norm(theta):.3g}, the algorithm assumes {bound:g}")
+        return found
+
+    @property
+    def guarantee(self) -> bool:
+        """Does the paper's regret bound hold with these numbers (if the problem is as assumed)?"""
+        return not self.departures()
+
+    def regret_bound(self, horizon: int | None = None) -> float:
+        """Σ_s 8 w̄_s |Ψ_s|: the paper's bound on regret, with the pulls of each layer those that contexts from every
+        direction need to bring its widths down to the target: |Ψ_s| = d (α_s/w̄_s)², as far as the horizon allows."""
+        setting = dataclasses.replace(self.setting, horizon=horizon or self.horizon)
+        left, bound = setting.horizon, 0.0
+        radii, targets = self.noise.radii(setting), self.noise.target_widths(setting)
+        for radius, target in zip(radii[:-1], targets[:-1], strict=True):
+            pulls = min(left, self.dim * (radius / target) ** 2)
+            bound, left = bound + 8 * target * pulls, left - pulls
+        return bound + 8 * targets[-1] * left
+
+    def needed_horizon(self, loss: float | None = None) -> int | None:
+        """The shortest horizon, within a hundredth, at which `regret_bound` is below `loss` a pull (default ‖θ‖'s bound B).
+
+        None where no horizon up to 10¹⁵ is long enough, or the policy has no layers to wait for.
+        """
+        loss = getattr(self.noise, "theta_bound", 1.0) if loss is None else loss
+        if self.policy.kernel != "layered":
+            return None
+        low, high = 1.0, 1e15
+        if not self.regret_bound(int(high)) < loss * high:
+            return None
+        while high / low > 1.01:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if self.regret_bound(math.ceil(middle)) < loss * middle else (middle, high)
+        return math.ceil(high)
+
+    def __str__(self) -> str:
+        s = self.setting
+        lines = [
+            f"{self.name} (preset {self.preset}): d={s.dim} K={s.n_arms} M={s.n_clients} T={s.horizon} ridge={s.ridge:g}",
+            f"  policy    {self.policy}, {'lazy' if self.lazy else 'eager'}, {self.syncs} client(s) sync",
+            f"  trigger   {self.trigger}",
+            f"  noise     {self.noise}",
+            f"  weighting {self.weighting}",
+            f"  S = {self.n_layers - 1}",
+        ]
+        for layer, (radius, target) in enumerate(zip(self.radii, self.target_widths, strict=True)):
+            grows = " (grows with ln det)" if self.radius_growth[0] else ""
+            lines.append(f"  layer {layer:<3} radius {radius:<10.5g} target width {target:.5g}{grows}")
+        departures = self.departures()
+        verdict = f"holds ({self.theorem})" if not departures else "does not hold: " + "; ".join(departures)
+        return "\n".join([*lines, f"  guarantee {verdict}"])
+
+    __repr__ = __str__
+
+
+def make(
+    variant: str | Variant,
+    *,
+    dim: int,
+    n_arms: int,
+    n_clients: int,
+    horizon: int,
+    preset: str = "practical",
+    policy: Any = None,
+    trigger: Any = None,
+    noise: Any = None,
+    weighting: Any = None,
+    syncs: str | None = None,
+    lazy: bool | None = None,
+    **parameters: Any,
+) -> Algorithm:
+    """An algorithm by name. Parts may be replaced by names or objects; other keywords are parameters of the parts.
+
+    Parameters are ridge, delta, alpha_scale, noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
+    else the chosen parts take. One that no part has a use for is an error.
+    """
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    name, recipe = variant_of(variant)
+    changed = {"policy": policy, "trigger": trigger, "noise": noise, "weighting": weighting, "syncs": syncs, "lazy": lazy}
+    changed = {key: value for key, value in changed.items() if value is not None and value != getattr(recipe, key)}
+    recipe = dataclasses.replace(recipe, theorem=None if changed else recipe.theorem, **changed)
+
+    preset_values = dict(recipe.presets.get(preset, {}))
+    ridge = parameters.get("ridge", preset_values.get("ridge", 1.0))
+    setting = Setting(dim=dim, n_arms=n_arms, n_clients=n_clients, horizon=horizon, ridge=ridge)
+    used = {"ridge"}
+    parts = {axis: _part(axis, getattr(recipe, axis), parameters, preset_values, used) for axis in AXES}
+    _refuse_unused(name, recipe, parameters, used)
+    parts = {axis: _bound(part, setting) for axis, part in parts.items()}
+    if parts["policy"].kernel not in ("layered", "optimism"):
+        raise unknown("decision kernel", parts["policy"].kernel, ("layered", "optimism"))
+    numbers = _numbers(parts["noise"], setting)
+    spec = _spec(name, setting, preset, recipe, parts)
+    return Algorithm(
+        name=name, setting=setting, preset=preset, syncs=recipe.syncs, lazy=recipe.lazy, theorem=recipe.theorem, spec=spec, **parts, **numbers
+    )
+
+
+def variant_of(variant: str | Variant) -> tuple[str, Variant]:
+    """A variant and the name to show for it."""
+    if isinstance(variant, Variant):
+        return "custom", variant
+    return variant, plugins.create("variants", variant, {})
+
+
+def _part(axis: str, given: Any, parameters: Mapping, preset_values: Mapping, used: set[str]) -> Any:
+    """The plugin for one axis: made by name with the keywords it takes, or the object itself."""
+    if not isinstance(given, str):
+        return check(AXES[axis], given)
+    takes = takes_of(axis, given)
+    used.update(takes & set(parameters))
+    keywords = {key: value for key, value in (dict(preset_values) | dict(parameters)).items() if key in takes}
+    return plugins.create(AXES[axis], given, keywords)
+
+
+def takes_of(axis: str, name: str) -> set[str]:
+    """The keywords of `make` that the plugin of this name takes: its parameters, less those that only matter when drawing."""
+    factory = plugins.factory(AXES[axis], name)
+    return set(parameters_of(factory)) - set(getattr(factory, "drawing_only", ()))
+
+
+def _refuse_unused(name: str, recipe: Variant, parameters: Mapping, used: set[str]) -> None:
+    named = {axis: getattr(recipe, axis) for axis in AXES if isinstance(getattr(recipe, axis), str)}
+    choices = {"ridge"}.union(*(takes_of(axis, value) for axis, value in named.items()))
+    for keyword in parameters:
+        if keyword not in used:
+            raise unknown(f"keyword for {name!r}", keyword, choices)
+
+
+def _bound(part: Any, setting: Setting) -> Any:
+    return part.bind(setting) if hasattr(part, "bind") else part
+
+
+def _numbers(noise: Any, setting: Setting) -> dict[str, Any]:
+    """Radii and target widths, checked: a noise model may come from anybody."""
+    n_layers = noise.n_layers(setting)
+    numbers = {"radii": noise.radii(setting), "target_widths": noise.target_widths(setting)}
+    for what, values in numbers.items():
+        values = numbers[what] = np.ascontiguousarray(values, dtype=float)
+        if values.shape != (n_layers,) or not np.isfinite(values).all() or (values < 0).any():
+            raise PluginError(f"{SINGULAR['noise_models']} {noise!r}: {what} must be {n_layers} finite numbers ≥ 0, not {values!r}")
+        values.setflags(write=False)
+    growth = noise.radius_growth(setting) if hasattr(noise, "radius_growth") else (0.0, 0.0)
+    return numbers | {"radius_growth": tuple(float(value) for value in growth)}
+
+
+def _spec(name: str, setting: Setting, preset: str, recipe: Variant, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The algorithm as plain data, from which `from_spec` makes it again."""
+    described = {}
+    for axis, part in parts.items():
+        given = getattr(recipe, axis)
+        fields = dataclasses.asdict(part) if dataclasses.is_dataclass(part) else {}
+        described[axis] = {"name": given if isinstance(given, str) else None, "type": type(part).__qualname__, "parameters": fields}
+    return {"variant": name, **dataclasses.asdict(setting), "preset": preset, "syncs": recipe.syncs, "lazy": recipe.lazy, **described}
+
+
+def from_spec(spec: Mapping[str, Any]) -> Algorithm:
+    """The algorithm that a specification describes; its parts must be registered by name."""
+    parts = {}
+    for axis, kind in AXES.items():
+        name = spec[axis]["name"]
+        if name is None:
+            raise InvalidInput(f"the {axis} was passed as an object of type {spec[axis]['type']}, so it can't be made again by name")
+        parts[axis] = plugins.create(kind, name, spec[axis]["parameters"])
+    setting = Setting(**{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")})
+    name, recipe = variant_of(spec["variant"]) if spec["variant"] != "custom" else ("custom", Variant(**parts))
+    same = all(spec[axis]["name"] == getattr(recipe, axis) for axis in AXES) and spec["syncs"] == recipe.syncs and spec["lazy"] == recipe.lazy
+    return Algorithm(
+        name=name,
+        setting=setting,
+        preset=spec["preset"],
+        syncs=spec["syncs"],
+        lazy=spec["lazy"],
+        theorem=recipe.theorem if same else None,
+        spec=dict(spec),
+        **parts,
+        **_numbers(parts["noise"], setting),
+    )

@@ -1,0 +1,54 @@
+"""Every hook of fedsuplin on one page.
+
+A plugin package names a module under the entry-point group ``fedsuplin``; the module implements any of these with
+``@fedsuplin.hookimpl``. Each hook gets a callback ``register(name, factory)``. The factory is called with keywords and
+returns the plugin; a frozen dataclass is its own factory. What each kind of plugin has to offer is in `protocols.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pluggy
+
+NAMESPACE = "fedsuplin"
+hookspec = pluggy.HookspecMarker(NAMESPACE)
+hookimpl = pluggy.HookimplMarker(NAMESPACE)
+
+Register = Callable[[str, Callable[..., Any]], None]
+
+
+@hookspec
+def fedsuplin_register_triggers(register: Register) -> None:
+    """Communication triggers: after a pull, does this layer ask for a sync?"""
+
+
+@hookspec
+def fedsuplin_register_weightings(register: Register) -> None:
+    """Weightings: how much an observation counts in the regression."""
+
+
+@hookspec
+def fedsuplin_register_noise_models(register: Register) -> None:
+    """Noise models: the layers, radii and target widths an algorithm may assume, and how a problem draws the noise."""
+
+
+@hookspec
+def fedsuplin_register_policies(register: Register) -> None:
+    """Decision policies: how an arm is picked from estimates and widths."""
+
+
+@hookspec
+def fedsuplin_register_variants(register: Register) -> None:
+    """Variants: a policy, trigger, noise model and weighting under one name, with presets."""
+
+
+@hookspec
+def fedsuplin_register_arrivals(register: Register) -> None:
+    """Arrival patterns: which client is active at which pull."""
+
+
+@hookspec
+def fedsuplin_register_problems(register: Register) -> None:
+    """Problems: where contexts, clients and rewards come from."""

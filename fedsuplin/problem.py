@@ -1,0 +1,390 @@
+"""Where contexts, clients and rewards come from, in chunks.
+
+A problem is immutable; each `stream` plays it from the beginning. Contexts travel as n × d × lanes: the arms are the SIMD
+lanes of the kernels, padded with zeros. What a stream yields is a function of the problem alone, however it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fedsuplin_ext import norms
+
+from .errors import InvalidInput, unknown
+from .registry import check, parameters_of, plugins
+from .setting import not_negative, positive_integer
+
+NORM_TOLERANCE = 1e-6
+CONTEXT_LAWS = ("sphere", "ball")
+SCAN_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive pulls, in the layout of the engine; None where a problem has no such thing."""
+
+    contexts: np.ndarray  # n × d × lanes
+    clients: np.ndarray  # n, int32
+    noise: np.ndarray  # n
+    sigma: np.ndarray  # n
+    theta: np.ndarray | None = None  # d; or else
+    rewards: np.ndarray | None = None  # n × lanes
+    corruption: np.ndarray | None = None  # n × lanes
+    mask: np.ndarray | None = None  # n × lanes, uint8
+
+
+class Stream:
+    """One pass over a problem; `take(n)` gives the next n pulls. The arrays are reused: use a chunk before the next take."""
+
+    budget: float = np.inf
+    """The most that corruption may add up to, in absolute value, over the whole stream."""
+
+    def take(self, n: int) -> Chunk:
+        raise TypeError(f"{type(self).__name__} does not say how to take pulls: define take(n)")
+
+
+# --- synthetic -----------------------------------------------------------------------------------------------------------
+
+
+class SyntheticProblem:
+    """Random contexts on the unit sphere or in the unit ball, a random θ of length 1, noise from a noise model.
+
+    `noise` is "gaussian", "bounded" (σ_t known to the client), "corrupted" (an adversary with a budget) or any noise model;
+    keywords beyond those named are its parameters. `arrival=None` is round-robin for policies that sync all clients, else random.
+
+    >>> problem = SyntheticProblem(dim=5, n_arms=4, n_clients=3, seed=1)
+    >>> problem.stream(12, None).take(2).contexts.shape
+    (2, 5, 4)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_arms: int,
+        n_clients: int,
+        *,
+        arrival: Any = None,
+        noise: Any = "gaussian",
+        noise_scale: float | None = None,
+        contexts: str = "sphere",
+        theta: np.ndarray | None = None,
+        horizon: int | None = None,
+        seed: int = 0,
+        **noise_parameters: Any,
+    ) -> None:
+        self.dim, self.n_arms = positive_integer("dim", dim), positive_integer("n_arms", n_arms)
+        self.n_clients = positive_integer("n_clients", n_clients)
+        self.horizon = None if horizon is None else positive_integer("horizon", horizon)
+        if contexts not in CONTEXT_LAWS:
+            raise unknown("law of contexts", contexts, CONTEXT_LAWS)
+        if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
+            raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
+        self.contexts, self.seed = contexts, int(seed)
+        self.arrival = arrival_of(arrival)
+        self.noise = self._noise_model(noise, noise_scale, noise_parameters)
+        self.theta = self._theta(theta)
+        self.spec = {
+            "problem": "synthetic",
+            "dim": self.dim,
+            "n_arms": self.n_arms,
+            "n_clients": self.n_clients,
+            "horizon": self.horizon,
+            "contexts": contexts,
+            "arrival": arrival if isinstance(arrival, str) or arrival is None else repr(arrival),
+            "noise": noise if isinstance(noise, str) else repr(noise),
+            "noise_parameters": {**({} if noise_scale is None else {"noise_scale": noise_scale}), **noise_parameters},
+            "theta": None if theta is None else [float(value) for value in self.theta],
+            "seed": self.seed,
+        }
+
+    def _noise_model(self, noise: Any, noise_scale: float | None, parameters: Mapping[str, Any]) -> Any:
+        if not isinstance(noise, str):
+            if parameters or noise_scale is not None:
+                raise InvalidInput("noise was given as an object, so its parameters belong in it, not in keywords")
+            return check("noise_models", noise)
+        takes = parameters_of(plugins.factory("noise_models", noise))
+        given = dict(parameters) | ({} if noise_scale is None else {"noise_scale": noise_scale})
+        for name in given:
+            if name not in takes:
+                raise unknown(f"parameter of {noise!r} noise", name, takes)
+        defaults = {"noise_scale": 0.1} if "noise_scale" in takes else {}
+        return plugins.create("noise_models", noise, defaults | given)
+
+    def _theta(self, given: np.ndarray | None) -> np.ndarray:
+        if given is None:
+            raw = np.random.default_rng(self._seeds()[0]).standard_normal(self.dim)
+            return raw / np.linalg.norm(raw)
+        return checked_array("theta", given, (self.dim,))
+
+    def _seeds(self) -> list[np.random.SeedSequence]:
+        """One for each purpose: θ, contexts, lengths, noise, corruption, arrival."""
+        return np.random.SeedSequence(self.seed).spawn(6)
+
+    # What the algorithm's assumptions are checked against.
+    noise_scale = property(lambda self: getattr(self.noise, "noise_scale", None))
+    R = property(lambda self: getattr(self.noise, "R", None))
+    corruption = property(lambda self: getattr(self.noise, "corruption", None))
+
+    def stream(self, horizon: int, arrival: Any) -> Stream:
+        return SyntheticStream(self, horizon, arrival)
+
+    def __repr__(self) -> str:
+        return (
+            f"SyntheticProblem(dim={self.dim}, n_arms={self.n_arms}, n_clients={self.n_clients}, contexts={self.contexts!r}, "
+            f"arrival={self.arrival}, noise={self.noise}, horizon={self.horizon}, seed={self.seed})"
+        )
+
+
+class SyntheticStream(Stream):
+    """Draws a SyntheticProblem; one generator for each purpose, so that no choice shifts another's numbers."""
+
+    def __init__(self, problem: SyntheticProblem, horizon: int, arrival: Any) -> None:
+        self._problem, self._horizon, self._start = problem, horizon, 0
+        self._arrival = arrival or problem.arrival or arrival_of("random")
+        _, *seeds, arrival_seed = problem._seeds()
+        self._contexts, self._lengths, self._noise, self._corruption = (np.random.default_rng(seed) for seed in seeds)
+        self._arrival_seed = int(arrival_seed.generate_state(1, np.uint64)[0])
+        self._raw = self._packed = np.empty((0, 0, 0))
+        self.budget = getattr(problem.noise, "budget", np.inf)
+
+    def take(self, n: int) -> Chunk:
+        problem, start = self._problem, self._start
+        self._start += n
+        contexts = self._draw_contexts(n)
+        noise, sigma = problem.noise.draw(self._noise, n)
+        return Chunk(
+            contexts=contexts,
+            clients=self._arrival.clients(
+                start, start + n, n_clients=problem.n_clients, horizon=self._horizon, seed=self._arrival_seed
+            ),
+            noise=noise,
+            sigma=sigma,
+            theta=problem.theta,
+            corruption=self._corrupt(contexts) if hasattr(problem.noise, "corrupt") else None,
+        )
+
+    def _draw_contexts(self, n: int) -> np.ndarray:
+        """Normals scaled to length 1, or to a length whose d-th power is uniform, which fills the ball evenly."""
+        problem = self._problem
+        if len(self._raw) < n:
+            self._raw = np.empty((n, problem.dim, problem.n_arms))
+            self._packed = np.empty((n, problem.dim, norms.pad(problem.n_arms)))
+        raw, packed = self._raw[:n], self._packed[:n]
+        self._contexts.standard_normal(out=raw)
+        lengths = self._lengths.random((n, problem.n_arms)) ** (1 / problem.dim) if problem.contexts == "ball" else None
+        norms.scale_columns(raw, lengths, packed)
+        return packed
+
+    def _corrupt(self, contexts: np.ndarray) -> np.ndarray:
+        means = norms.mean_rewards(contexts, self._problem.theta)
+        real = means[:, : self._problem.n_arms]
+        out = np.zeros_like(means)
+        out[:, : self._problem.n_arms] = self._problem.noise.corrupt(self._corruption, real, real.argmax(axis=1))
+        return out
+
+
+# --- from arrays -----------------------------------------------------------------------------------------------------------
+
+
+class ArrayProblem:
+    """Contexts (T × K × d) and clients (T) that you have, with either `theta` (and noise) or `rewards` (T × K).
+
+    With rewards, regret is against the best entry of the row. `mask` (T × K) says which arms a round has. `sigma` (T or one
+    number) is the noise level that the client is told. Contexts longer than 1 are refused unless `scale_contexts=True`,
+    which divides all of them by the longest.
+
+    >>> problem = ArrayProblem(np.eye(3)[None].repeat(6, axis=0), [0, 1] * 3, theta=[0.1, 0.5, 0.2])
+    >>> problem.dim, problem.n_arms, problem.n_clients, problem.horizon
+    (3, 3, 2, 6)
+    """
+
+    arrival = None
+
+    def __init__(
+        self,
+        contexts: Any,
+        clients: Any,
+        *,
+        theta: Any = None,
+        noise: Any = None,
+        rewards: Any = None,
+        sigma: Any = None,
+        corruption: Any = None,
+        mask: Any = None,
+        n_clients: int | None = None,
+        noise_scale: float | None = None,
+        scale_contexts: bool = False,
+    ) -> None:
+        self._contexts = as_floats("contexts", contexts)
+        if self._contexts.ndim != 3 or 0 in self._contexts.shape:
+            raise InvalidInput(f"contexts must have the shape (rounds, arms, dim), none of them 0, not {self._contexts.shape}")
+        self.horizon, self.n_arms, self.dim = (int(n) for n in self._contexts.shape)
+        rounds, table = (self.horizon,), (self.horizon, self.n_arms)
+        self._mask = self._checked_mask(mask)
+        self._scale = self._checked_scale(scale_contexts)
+        self._clients, self.n_clients = self._checked_clients(clients, n_clients)
+        if (theta is None) == (rewards is None):
+            raise InvalidInput("give either theta (rewards are θᵀx plus noise) or rewards (a number for every arm), not both")
+        self.theta = None if theta is None else checked_array("theta", theta, (self.dim,))
+        there = None if self._mask is None else self._mask.astype(bool)
+        self._rewards = None if rewards is None else np.ascontiguousarray(checked_array("rewards", rewards, table, there))
+        self._noise = np.zeros(rounds) if noise is None else checked_array("noise", noise, rounds)
+        self.noise_scale = None if noise_scale is None else not_negative("noise_scale", noise_scale)
+        self._sigma = self._checked_sigma(sigma)
+        self._corruption = self._checked_corruption(corruption)
+        self.spec = {"problem": "array", "shape": list(self._contexts.shape), "n_clients": self.n_clients, "seed": None}
+
+    seed = None
+
+    def _checked_mask(self, mask: Any) -> np.ndarray | None:
+        if mask is None:
+            return None
+        mask = np.asarray(mask)
+        if mask.shape != (self.horizon, self.n_arms) or mask.dtype != bool:
+            raise InvalidInput(
+                f"mask must be boolean of shape {(self.horizon, self.n_arms)}, not {mask.dtype} of shape {mask.shape}"
+            )
+        if not mask.any(axis=1).all():
+            raise InvalidInput(f"round {int((~mask.any(axis=1)).argmax())} has no arm: every row of mask needs one that is True")
+        return np.ascontiguousarray(mask, dtype=np.uint8)
+
+    def _checked_scale(self, scale_contexts: bool) -> float:
+        """Every context that a client may see: finite, and no longer than 1. Read in blocks, so that no copy is made."""
+        longest = 0.0
+        block = max(1, SCAN_BYTES // (8 * self.n_arms * self.dim))
+        for start in range(0, self.horizon, block):
+            lengths = np.sqrt(np.einsum("tkd,tkd->tk", self._contexts[start : start + block], self._contexts[start : start + block]))
+            if self._mask is not None:
+                lengths[self._mask[start : start + block] == 0] = 0.0
+            if not np.isfinite(lengths).all():
+                row, arm = np.argwhere(~np.isfinite(lengths))[0]
+                raise InvalidInput(f"contexts of round {start + row}, arm {arm} hold NaN or infinity")
+            row, arm = np.unravel_index(lengths.argmax(), lengths.shape)
+            longest = max(longest, lengths[row, arm])
+            if longest > 1 + NORM_TOLERANCE and not scale_contexts:
+                raise InvalidInput(
+                    f"the context of round {start + row}, arm {arm} has length {longest:.6g}; the theory needs at most 1. "
+                    "scale_contexts=True divides all contexts by the longest"
+                )
+        return 1.0 / longest if scale_contexts and longest > 0 else 1.0
+
+    def _checked_clients(self, clients: Any, n_clients: int | None) -> tuple[np.ndarray, int]:
+        clients = np.asarray(clients)
+        if clients.shape != (self.horizon,) or not np.issubdtype(clients.dtype, np.integer):
+            raise InvalidInput(f"clients must be {self.horizon} integers, not {clients.dtype} of shape {clients.shape}")
+        count = positive_integer("n_clients", n_clients) if n_clients is not None else int(clients.max()) + 1
+        outside = (clients < 0) | (clients >= count)
+        if outside.any():
+            at = int(outside.argmax())
+            raise InvalidInput(f"clients[{at}] is {clients[at]}, out of range for n_clients={count}: it must be 0 to {count - 1}")
+        return clients.astype(np.int32), count
+
+    def _checked_sigma(self, sigma: Any) -> np.ndarray:
+        if sigma is None:
+            sigma = 1.0 if self.noise_scale is None else self.noise_scale
+        if np.ndim(sigma) == 0:
+            return np.full(self.horizon, not_negative("sigma", sigma))
+        sigma = checked_array("sigma", sigma, (self.horizon,))
+        if (sigma < 0).any():
+            raise InvalidInput(f"sigma[{int((sigma < 0).argmax())}] is {sigma.min()}: a noise level can't be negative")
+        return sigma
+
+    def _checked_corruption(self, corruption: Any) -> np.ndarray | None:
+        if corruption is None:
+            return None
+        corruption = np.asarray(corruption)
+        if corruption.ndim == 1:
+            return np.repeat(checked_array("corruption", corruption, (self.horizon,))[:, None], self.n_arms, axis=1)
+        return checked_array("corruption", corruption, (self.horizon, self.n_arms))
+
+    def check_rounds(self, horizon: int) -> None:
+        """Every M pulls hold each client once, as policies that sync all clients need it."""
+        by_round = self._clients[:horizon].reshape(-1, self.n_clients)
+        wrong = (np.sort(by_round, axis=1) != np.arange(self.n_clients)).any(axis=1)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise InvalidInput(
+                f"this policy syncs all clients, so every {self.n_clients} pulls must hold each client once; "
+                f"pulls {at * self.n_clients} to {(at + 1) * self.n_clients - 1} have clients {by_round[at][:20].tolist()}"
+            )
+
+    def stream(self, horizon: int, arrival: Any) -> Stream:
+        return ArrayStream(self)
+
+    def __repr__(self) -> str:
+        what = "theta" if self.theta is not None else "rewards"
+        return f"ArrayProblem({self.horizon} rounds, dim={self.dim}, n_arms={self.n_arms}, n_clients={self.n_clients}, from {what})"
+
+
+class ArrayStream(Stream):
+    """Walks an ArrayProblem, bringing each chunk into the engine's layout."""
+
+    def __init__(self, problem: ArrayProblem) -> None:
+        self._problem, self._start = problem, 0
+        self._lanes = norms.pad(problem.n_arms)
+        self._packed = np.empty((0, problem.dim, self._lanes))
+
+    def take(self, n: int) -> Chunk:
+        p, part = self._problem, slice(self._start, self._start + n)
+        self._start += n
+        if len(self._packed) < n:
+            self._packed = np.empty((n, p.dim, self._lanes))
+        mask = None if p._mask is None else p._mask[part]
+        norms.pack(p._contexts[part], mask, p._scale, self._packed[:n])
+        return Chunk(
+            contexts=self._packed[:n],
+            clients=p._clients[part],
+            noise=p._noise[part],
+            sigma=p._sigma[part],
+            theta=p.theta,
+            rewards=self._padded(p._rewards, part),
+            corruption=self._padded(p._corruption, part),
+            mask=self._padded(mask, slice(None)),
+        )
+
+    def _padded(self, table: np.ndarray | None, part: slice) -> np.ndarray | None:
+        if table is None:
+            return None
+        missing = self._lanes - table.shape[1]
+        return np.ascontiguousarray(table[part]) if missing == 0 else np.pad(table[part], ((0, 0), (0, missing)))
+
+
+# --- checks both share -------------------------------------------------------------------------------------------------------
+
+
+def as_floats(name: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} can't be read as an array of numbers: {error}") from None
+
+
+def checked_array(name: str, values: Any, shape: tuple[int, ...], there: np.ndarray | None = None) -> np.ndarray:
+    """`values` as finite float64 of that shape; entries where `there` is False are not looked at, and become 0."""
+    array = as_floats(name, values)
+    if array.shape != shape:
+        raise InvalidInput(f"{name} must have the shape {shape}, not {array.shape}")
+    if there is not None:
+        array = np.where(there, array, 0.0)
+    if not np.isfinite(array).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InvalidInput(f"{name}{list(at)} is {array[at]}: every entry must be finite")
+    return np.ascontiguousarray(array)
+
+
+def arrival_of(arrival: Any) -> Any:
+    """An arrival pattern by name, or the object itself; None stays None."""
+    if isinstance(arrival, str):
+        return plugins.create("arrivals", arrival, {})
+    return None if arrival is None else check("arrivals", arrival)
+
+
+def problem_from_spec(spec: Mapping[str, Any]) -> Any:
+    """The synthetic problem that a specification describes; arrays are not kept in a specification."""
+    if spec.get("problem") != "synthetic":
+        raise InvalidInput(f"a problem of kind {spec.get('problem')!r} can't be made again from its specification")
+    keywords = {key: value for key, value in spec.items() if key not in ("problem", "noise_parameters")}
+    return SyntheticProblem(**keywords, **spec["noise_parameters"])

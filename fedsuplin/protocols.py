@@ -1,0 +1,90 @@
+"""What each kind of plugin has to offer, as typing protocols. Nothing here runs; `registry.py` checks it.
+
+A plugin is a small object with its parameters as fields, best a frozen dataclass. A field left at None is filled in by
+`bind(setting)`, if the plugin has it: that is how C = 1/M² can be a default.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from scipy import LowLevelCallable
+
+    from .problem import Stream
+    from .setting import Setting
+
+
+class Trigger(Protocol):
+    """After a pull: does the layer that was played ask for a sync?"""
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        """`gain` is ln det(A+ΔA)/det(A) of that layer; `elapsed` counts pulls (or rounds) since its last sync.
+
+        A plugin may add ``compiled() -> scipy.LowLevelCallable`` with signature ``int (double, double, void *)``.
+        """
+
+
+class Weighting(Protocol):
+    """How much an observation counts: ΔA += ω x xᵀ, Δb += ω r x."""
+
+    def weight(self, norm: float, sigma: float) -> float:
+        """`norm` is ‖x‖ in the A⁻¹ that the decision used, `sigma` the noise level σ_t that the client was told.
+
+        A plugin may add ``compiled() -> scipy.LowLevelCallable`` with signature ``double (double, double, void *)``.
+        """
+
+
+class Compiled(Protocol):
+    """The optional compiled form of a trigger or a weighting, which the engine calls without the GIL."""
+
+    def compiled(self) -> LowLevelCallable: ...
+
+
+class NoiseModel(Protocol):
+    """What an algorithm may assume about the noise (first three), and how a problem draws it (last two)."""
+
+    def n_layers(self, setting: Setting) -> int:
+        """S + 1, the number of layers."""
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        """α_s of each layer. A model may add ``radius_growth(setting) -> (scale, offset)``: then the radius is
+        α_s + scale·√(offset + ln det A/det λI)."""
+
+    def target_widths(self, setting: Setting) -> np.ndarray:
+        """w̄_s of each layer."""
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """The noise of the next n pulls and the σ_t that their clients are told. Must not depend on how the pulls are split."""
+
+    # Optional: corrupt(rng, means, best) -> array like means, what the adversary would add to each arm's reward; with
+    # `budget`, the most that it may add in absolute value over the whole run.
+
+
+class Policy(Protocol):
+    """How an arm is picked. `kernel` names the compiled decision: "layered" or "optimism"."""
+
+    kernel: str
+
+
+class Arrival(Protocol):
+    """Which client is active at which pull. `in_rounds` is True when every M pulls hold each client once."""
+
+    in_rounds: bool
+
+    def clients(self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int) -> np.ndarray:
+        """The clients of pulls start..stop-1, as int32; a function of its arguments alone."""
+
+
+class Problem(Protocol):
+    """Where contexts, clients and rewards come from. Immutable: every `stream` starts from the beginning."""
+
+    dim: int
+    n_arms: int
+    n_clients: int
+    horizon: int | None
+
+    def stream(self, horizon: int, arrival: Any) -> Stream:
+        """A fresh stream of pulls, taken in chunks."""

@@ -1,0 +1,149 @@
+"""RunResult: what happened in one run, with everything needed to know how it came about."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    import pandas
+
+FORMAT = "fedsuplin-result"
+FORMAT_VERSION = 1
+SUMS = ("regret", "uniform_regret", "reward")
+COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """Cumulative arrays with a value for each recorded pull (`pulls` is their x axis), totals by client and layer, and the
+    specification, seed and versions of the run.
+
+    >>> import fedsuplin as fsl
+    >>> result = fsl.run("async", fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0), horizon=200, record="all")
+    >>> len(result.regret), int(result.layer_pulls.sum()), result.arms.dtype.name
+    (200, 200, 'int32')
+    """
+
+    pulls: np.ndarray
+    regret: np.ndarray
+    uniform_regret: np.ndarray
+    """What uniform random play loses in expectation on the same rounds."""
+    reward: np.ndarray
+    communication: np.ndarray
+    """The paper's count: 1 for a sync of one client, M for each layer that all clients sync."""
+    messages_up: np.ndarray
+    messages_down: np.ndarray
+    bytes_up: np.ndarray
+    """Payload of 8-byte numbers: the packed ΔA and Δb of the layers that have something new."""
+    bytes_down: np.ndarray
+    client_regret: np.ndarray
+    client_pulls: np.ndarray
+    layer_pulls: np.ndarray
+    arms: np.ndarray | None = None
+    """The arm of every pull, with record="all"; likewise layers and clients."""
+    layers: np.ndarray | None = None
+    clients: np.ndarray | None = None
+    loop_time: float = 0.0
+    """Seconds in the compiled loop; `wall_time` has the drawing of contexts too."""
+    wall_time: float = 0.0
+    complete: bool = True
+    """False when the run was stopped before its end."""
+    departures: tuple[str, ...] = ()
+    """What takes this run out of the paper's guarantee; empty when it holds."""
+    seed: int | None = None
+    spec: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def n_pulls(self) -> int:
+        """How many pulls were played."""
+        return int(self.client_pulls.sum())
+
+    @property
+    def microseconds(self) -> float:
+        """µs a pull in the compiled loop."""
+        return 1e6 * self.loop_time / max(1, self.n_pulls)
+
+    def __repr__(self) -> str:
+        name = self.spec.get("algorithm", {}).get("variant", "?")
+        if not len(self.pulls):
+            return f"RunResult({name}, nothing recorded)"
+        ended = "" if self.complete else f", stopped early after {self.n_pulls}"
+        return (
+            f"RunResult({name}, {self.n_pulls} pulls{ended}: regret {self.regret[-1]:.6g} (uniform {self.uniform_regret[-1]:.6g}), "
+            f"communication {self.communication[-1]}, {self.microseconds:.3g} µs a pull)"
+        )
+
+    # --- other forms ----------------------------------------------------------------------------------------------------
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas DataFrame, a row a recorded pull; with record="all" also arm, layer and client."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtra("to_frame() needs pandas: pip install 'fedsuplin[frame]'") from None
+        columns = {name: getattr(self, name) for name in ("pulls", *SUMS, *COUNTS)}
+        if self.arms is not None:
+            columns |= {"arm": self.arms, "layer": self.layers, "client": self.clients}
+        return pandas.DataFrame(columns)
+
+    def plot(self, path: str | os.PathLike | None = None) -> Any:
+        """Regret against uniform play, and communication, as a matplotlib Figure; saved to `path` if given."""
+        from .plotting import draw_result
+
+        return draw_result(self, path)
+
+    def rebuild(self) -> tuple[Any, Any]:
+        """The algorithm and the problem of this run, made again from the specification."""
+        from .algorithm import from_spec
+        from .problem import problem_from_spec
+
+        return from_spec(self.spec["algorithm"]), problem_from_spec(self.spec["problem"])
+
+    # --- files: arrays in an npz, the rest as JSON inside it; nothing is pickled ---------------------------------------------
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write everything to one .npz file. Written beside it first, so a full disk leaves no half file under this name."""
+        path = Path(path)
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
+        rest = {"format": FORMAT, "format_version": FORMAT_VERSION, **rest}
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez_compressed(file, json=np.frombuffer(json.dumps(rest).encode(), np.uint8), **arrays)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> RunResult:
+        """Read what `save` wrote. Never executes anything from the file."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files if name != "json"}
+                rest = json.loads(file["json"].tobytes())
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InvalidInput(f"{path} is not a whole fedsuplin result: {error}") from None
+        if rest.pop("format", None) != FORMAT:
+            raise InvalidInput(f"{path} is not a fedsuplin result")
+        version = rest.pop("format_version", None)
+        if version != FORMAT_VERSION:
+            raise InvalidInput(f"{path} has format version {version}; this fedsuplin reads version {FORMAT_VERSION}")
+        rest["departures"] = tuple(rest["departures"])
+        return cls(**arrays, **rest)

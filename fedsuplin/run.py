@@ -1,0 +1,208 @@
+"""One run: chunks in, RunResult out. The compiled loop takes the chunks; Python runs between them."""
+
+from __future__ import annotations
+
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy
+from fedsuplin_ext import norms
+from fedsuplin_ext.loop import Engine
+
+from .algorithm import Algorithm, Variant, make
+from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
+from .problem import arrival_of
+from .result import COUNTS, SUMS, RunResult
+from .setting import positive_integer
+from .version import __version__
+
+CHUNK_BYTES = 4 << 20  # of contexts: small enough to stay in the cache, large enough that Python between chunks is not seen
+CHUNK_FLOPS = 2e8  # a chunk takes well under a second on any CPU, so that Ctrl-C is answered
+LOG_POINTS = 400
+
+Progress = Callable[[int, int], None]
+
+
+def run(
+    algorithm: str | Variant | Algorithm,
+    problem: Any,
+    *,
+    horizon: int | None = None,
+    record: str | int = "log",
+    progress: Progress | None = None,
+    chunk: int | None = None,
+    kernels: str | None = None,
+    **parameters: Any,
+) -> RunResult:
+    """Play an algorithm, or a variant by name, on a problem.
+
+    `record` is "log" (about 400 log-spaced pulls, the default), "all", or a number n for every n-th pull. `progress(done,
+    total)` is called between chunks. Further keywords go to `make` when the algorithm is a name. Ctrl-C ends the run with
+    what was recorded so far (`complete` is False).
+
+    >>> import fedsuplin as fsl
+    >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
+    >>> fsl.run("async", problem, horizon=2000).complete
+    True
+    """
+    algorithm, length = prepared(algorithm, problem, horizon, parameters)
+    stream = problem.stream(length, arrival_for(algorithm, problem, length))
+    engine = Engine(algorithm, budget=stream.budget, kernels=kernels)
+    recorder = Recorder(engine, record, length)
+    size = positive_integer("chunk", chunk) if chunk is not None else chunk_size(algorithm)
+    began = time.perf_counter()
+    complete = True
+    try:
+        play_all(engine, stream, recorder, length, size, progress)
+    except KeyboardInterrupt:
+        complete = False
+        warnings.warn("interrupted: the result holds what was recorded until now", InterruptedRun, stacklevel=2)
+    except (PluginError, NumericalError) as error:
+        error.result = recorder.result(algorithm, problem, time.perf_counter() - began, complete=False)
+        raise
+    return recorder.result(algorithm, problem, time.perf_counter() - began, complete)
+
+
+def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | None, parameters: dict) -> tuple[Algorithm, int]:
+    """The algorithm and the number of pulls, checked against each other before anything runs."""
+    given = None if horizon is None else positive_integer("horizon", horizon)
+    length = given or problem.horizon or (algorithm.horizon if isinstance(algorithm, Algorithm) else None)
+    if length is None:
+        raise InvalidInput("neither the algorithm nor the problem says how many pulls to play: give horizon=")
+    if problem.horizon is not None and length > problem.horizon:
+        raise InvalidInput(f"horizon={length} is longer than the problem, which has {problem.horizon} pulls")
+    if isinstance(algorithm, Algorithm):
+        if parameters:
+            raise InvalidInput(f"the algorithm is already made, so {', '.join(parameters)} can't be given to run: give it to make")
+    else:
+        algorithm = make_for(algorithm, problem, length, parameters)
+    if algorithm.horizon < length:
+        raise InvalidInput(f"the algorithm was made for a horizon of {algorithm.horizon} pulls, but the run has {length}")
+    for name in ("dim", "n_arms", "n_clients"):
+        if getattr(algorithm, name) != getattr(problem, name):
+            raise InvalidInput(f"{name} is {getattr(algorithm, name)} in the algorithm and {getattr(problem, name)} in the problem")
+    return algorithm, length
+
+
+def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dict) -> Algorithm:
+    sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients, "horizon": horizon}
+    return make(variant, **(sizes | parameters))
+
+
+def arrival_for(algorithm: Algorithm, problem: Any, length: int) -> Any:
+    """The arrival pattern of this run; policies that sync all clients need whole rounds."""
+    if algorithm.syncs != "all":
+        return problem.arrival
+    if length % algorithm.n_clients:
+        raise InvalidInput(
+            f"this policy syncs all clients, so the horizon must be divisible by n_clients: {length} is not by {algorithm.n_clients}"
+        )
+    if hasattr(problem, "check_rounds"):
+        problem.check_rounds(length)
+        return None
+    arrival = problem.arrival or arrival_of("round-robin")
+    if not getattr(arrival, "in_rounds", False):
+        raise InvalidInput(f"this policy syncs all clients, so they must come in rounds: arrival must be 'round-robin', not {arrival}")
+    return arrival
+
+
+def chunk_size(algorithm: Algorithm) -> int:
+    lanes = norms.pad(algorithm.n_arms)
+    by_memory = CHUNK_BYTES / (8 * algorithm.dim * lanes)
+    by_time = CHUNK_FLOPS / (algorithm.dim**2 * (lanes + 20) * algorithm.n_layers)
+    return max(1, int(min(by_memory, by_time, 1 << 16)))
+
+
+def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None) -> None:
+    while recorder.played < length:
+        chunk = stream.take(min(size, length - recorder.played))
+        before = time.perf_counter()
+        status, n = engine.play(chunk)
+        recorder.loop_time += time.perf_counter() - before
+        recorder.note(chunk.clients, n)
+        if status != "done":
+            raise failure(engine, status, recorder.played, int(chunk.clients[n]))
+        if progress is not None:
+            progress(recorder.played, length)
+
+
+def failure(engine: Engine, status: str, pull: int, client: int) -> BaseException:
+    """The exception for a loop that could not go on."""
+    where = f"at pull {pull} (client {client})"
+    cause = engine.rule_error
+    if isinstance(cause, KeyboardInterrupt):
+        return cause
+    if status in ("bad weight", "bad trigger"):
+        plugin = engine.weighting_name if status == "bad weight" else engine.trigger_name
+        what = f"raised {type(cause).__name__}: {cause}" if cause is not None else "returned a weight that is negative or not finite"
+        error: FedsuplinError = PluginError(f"{plugin} {what}, {where}")
+        error.__cause__ = cause
+        return error
+    if status == "not positive definite":
+        return NumericalError(
+            f"a Gram matrix is no longer positive definite in double precision, {where}; a larger ridge or weights in a smaller range help"
+        )
+    if status == "bad client":
+        return InvalidInput(f"client {client} is out of range, {where}")
+    return InvalidInput(f"this policy syncs all clients, so each must come once a round; client {client} came twice, {where}")
+
+
+class Recorder:
+    """The arrays that the engine writes into, and from them the RunResult."""
+
+    def __init__(self, engine: Engine, record: str | int, length: int) -> None:
+        self.engine, self.played, self.loop_time = engine, 0, 0.0
+        self.at = recorded_pulls(record, length)
+        self.sums = np.zeros((len(self.at), len(SUMS)))
+        self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
+        every = record == "all"
+        self.arms, self.layers, self.clients = (np.zeros(length, np.int32) if every else None for _ in range(3))
+        engine.record_into(self.at, self.sums, self.counts, self.arms, self.layers)
+
+    def note(self, clients: np.ndarray, n: int) -> None:
+        if self.clients is not None:
+            self.clients[self.played : self.played + n] = clients[:n]
+        self.played += n
+
+    def result(self, algorithm: Algorithm, problem: Any, wall_time: float, complete: bool) -> RunResult:
+        engine, rows = self.engine, self.engine.recorded
+        n = int(engine.client_pulls.sum())
+        by_pull = {name: None if a is None else a[:n] for name, a in (("arms", self.arms), ("layers", self.layers), ("clients", self.clients))}
+        return RunResult(
+            pulls=self.at[:rows],
+            **{name: self.sums[:rows, i].copy() for i, name in enumerate(SUMS)},
+            **{name: self.counts[:rows, i].copy() for i, name in enumerate(COUNTS)},
+            **by_pull,
+            client_regret=engine.client_regret,
+            client_pulls=engine.client_pulls,
+            layer_pulls=engine.layer_pulls,
+            loop_time=self.loop_time,
+            wall_time=wall_time,
+            complete=complete,
+            departures=tuple(algorithm.departures(problem)),
+            seed=problem.seed,
+            spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": len(self.arms) if self.arms is not None else int(self.at[-1])},
+            versions={
+                "fedsuplin": __version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "scipy": scipy.__version__,
+                "kernels": engine.kernels,
+            },
+        )
+
+
+def recorded_pulls(record: str | int, length: int) -> np.ndarray:
+    """After which pulls a row is recorded; the last one always is."""
+    if record == "all":
+        return np.arange(1, length + 1)
+    if record == "log":
+        return np.unique(np.geomspace(1, length, LOG_POINTS).round().astype(np.int64))
+    if isinstance(record, str):
+        raise InvalidInput(f'record must be "log", "all" or a whole number n for every n-th pull, not {record!r}')
+    every = positive_integer("record", record)
+    return np.unique(np.append(np.arange(every, length + 1, every), length))

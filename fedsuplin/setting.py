@@ -1,0 +1,69 @@
+"""Setting: the sizes that every formula of the paper depends on, checked once."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+
+from .errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Setting:
+    """d, K, M, T and λ of a problem, as the formulas of noise models, triggers and weightings take them.
+
+    >>> Setting(dim=25, n_arms=20, n_clients=20, horizon=40_000).rounds
+    2000.0
+    """
+
+    dim: int
+    n_arms: int
+    n_clients: int
+    horizon: int
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "n_arms", "n_clients", "horizon"):
+            value = positive_integer(name, getattr(self, name))
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "ridge", positive("ridge", self.ridge))
+
+    @property
+    def rounds(self) -> float:
+        """T_c = T / M, the pulls of one client when all take turns."""
+        return self.horizon / self.n_clients
+
+
+def positive_integer(name: str, value: object) -> int:
+    """`value` as an int of at least 1, or an error that names it. 40_000.0 is fine, 2.5 and True are not."""
+    whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
+    if not whole or isinstance(value, bool) or int(value) < 1:
+        raise InvalidInput(f"{name} must be a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def finite(name: str, value: object) -> float:
+    """`value` as a finite float, or an error that names it."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise InvalidInput(f"{name} must be a finite number, not {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: object) -> float:
+    if finite(name, value) <= 0:
+        raise InvalidInput(f"{name} must be positive, not {value!r}")
+    return float(value)
+
+
+def not_negative(name: str, value: object) -> float:
+    if finite(name, value) < 0:
+        raise InvalidInput(f"{name} must be at least 0, not {value!r}")
+    return float(value)
+
+
+def probability(name: str, value: object) -> float:
+    """`value` strictly between 0 and 1."""
+    if not 0 < finite(name, value) < 1:
+        raise InvalidInput(f"{name} must lie strictly between 0 and 1, not {value!r}")
+    return float(value)

@@ -1,0 +1,182 @@
+"""Noise models, each with two faces: what an algorithm may assume, and how a problem draws it.
+
+The first face gives the number of layers, the radii α_s and the target widths w̄_s of the paper, with the noise scale σ,
+the ridge λ and the bound B on ‖θ‖ put back where the paper has 1 (σ = λ = B = 1 is the paper).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from fedsuplin import InvalidInput, Setting, hookimpl
+from fedsuplin.setting import not_negative, positive, probability
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """σ-sub-Gaussian noise: the model of async and sync. Drawn as Gaussian noise with standard deviation σ."""
+
+    noise_scale: float = 1.0
+    theta_bound: float = 1.0
+    delta: float = 0.05
+    alpha_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_scale", not_negative("noise_scale", self.noise_scale))
+        check_radius_parameters(self)
+
+    def n_layers(self, setting: Setting) -> int:
+        return 1 + ceil_log2(setting.dim)
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        """α_0 = √λB + σ√(d ln(2M²T/δ)), α_s = √λB + σ√(2 ln(2KMT ln d/δ)), all times alpha_scale."""
+        bias = math.sqrt(setting.ridge) * self.theta_bound
+        first = bias + self.noise_scale * layer_zero_term(setting, self.delta)
+        later = bias + self.noise_scale * independent_term(setting, self.delta)
+        return self.alpha_scale * np.array([first] + [later] * (self.n_layers(setting) - 1))
+
+    def target_widths(self, setting: Setting) -> np.ndarray:
+        """w̄_s = 2^-s d^1.5/√T."""
+        return halving(setting.dim**1.5 / math.sqrt(setting.horizon), self.n_layers(setting))
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.noise_scale * rng.standard_normal(n), np.full(n, self.noise_scale)
+
+
+@dataclass(frozen=True)
+class Corrupted(Gaussian):
+    """σ-sub-Gaussian noise plus an adversary who changes rewards by at most C_p in all: the model of robust.
+
+    Drawn as Gaussian noise, plus −2θᵀx on every pull until the budget is spent: the adversary shows −θ for as long as it can.
+    """
+
+    corruption: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "corruption", not_negative("corruption", self.corruption))
+
+    @property
+    def budget(self) -> float:
+        return self.corruption
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        """Those of the sub-Gaussian model, plus γC_p = √d (nothing when C_p = 0), times alpha_scale."""
+        extra = math.sqrt(setting.dim) if self.corruption > 0 else 0.0
+        return super().radii(setting) + self.alpha_scale * extra
+
+    def corrupt(self, rng: np.random.Generator, means: np.ndarray, best: np.ndarray) -> np.ndarray:
+        return -2 * means
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """|ε| ≤ R with a variance σ_t² that the client is told: the model of variance.
+
+    `layer_zero` is "bernstein", the paper's β_T, or "square-root", √λB + √(d ln(2M²T/δ)), which has the Õ(√d) that the
+    paper writes without constants in the thousands. Drawn with σ_t uniform on [sigma_low, sigma_high] (at most R) and
+    ε = ±R with probability σ_t²/(2R²) each, else 0: the bounded law for which knowing the variance matters most.
+    """
+
+    drawing_only: ClassVar[tuple[str, ...]] = ("sigma_low", "sigma_high")
+
+    R: float = 1.0
+    theta_bound: float = 1.0
+    delta: float = 0.05
+    alpha_scale: float = 1.0
+    layer_zero: str = "bernstein"
+    sigma_low: float = 0.0
+    sigma_high: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "R", positive("R", self.R))
+        check_radius_parameters(self)
+        if self.layer_zero not in ("bernstein", "square-root"):
+            raise InvalidInput(f"layer_zero must be 'bernstein' or 'square-root', not {self.layer_zero!r}")
+        high = self.R if self.sigma_high is None else self.sigma_high
+        low = not_negative("sigma_low", self.sigma_low)
+        if not low <= not_negative("sigma_high", high) <= self.R:
+            raise InvalidInput(f"0 ≤ sigma_low ≤ sigma_high ≤ R must hold, not {low}, {high}, {self.R}")
+
+    def n_layers(self, setting: Setting) -> int:
+        return 1 + max(1, math.ceil(math.log2(self.R) + math.log2(setting.horizon)))
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        """α_0 = √λB + β (or + √(d ln(2M²T/δ))), α_s = √λB + √(2 ln(2KMT ln d/δ)): the weights normalise the noise."""
+        bias = math.sqrt(setting.ridge) * self.theta_bound
+        term = self.bernstein_term if self.layer_zero == "bernstein" else layer_zero_term
+        later = bias + independent_term(setting, self.delta)
+        return self.alpha_scale * np.array([bias + term(setting, self.delta)] + [later] * (self.n_layers(setting) - 1))
+
+    def bernstein_term(self, setting: Setting, delta: float) -> float:
+        """β = 12√(d ln(1 + T²/(dλ)) ι) + 24ι√d + 6ι, ι = ln(32(ln(max(R√T, 1)) + 1)T²/δ)."""
+        d, T = setting.dim, setting.horizon
+        iota = math.log(32 * (math.log(max(self.R * math.sqrt(T), 1)) + 1) * T**2 / delta)
+        return 12 * math.sqrt(d * math.log(1 + T**2 / (d * setting.ridge)) * iota) + 24 * iota * math.sqrt(d) + 6 * iota
+
+    def target_widths(self, setting: Setting) -> np.ndarray:
+        """w̄_s = 2^-s dR²."""
+        return halving(setting.dim * self.R**2, self.n_layers(setting))
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        u = rng.random((n, 2))
+        high = self.R if self.sigma_high is None else self.sigma_high
+        sigma = self.sigma_low + (high - self.sigma_low) * u[:, 0]
+        half = (sigma / self.R) ** 2 / 2
+        noise = np.where(u[:, 1] < half, self.R, np.where(u[:, 1] < 2 * half, -self.R, 0.0))
+        return noise, sigma
+
+
+@dataclass(frozen=True)
+class SelfNormalised(Gaussian):
+    """σ-sub-Gaussian noise with the self-normalised radius of OFUL: one layer, a radius that grows with ln det A."""
+
+    def n_layers(self, setting: Setting) -> int:
+        return 1
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        return np.array([self.alpha_scale * math.sqrt(setting.ridge) * self.theta_bound])
+
+    def radius_growth(self, setting: Setting) -> tuple[float, float]:
+        """β_n = √λB + σ√(2 ln(1/δ) + ln det(A)/det(λI)), times alpha_scale: the second term as (σ, 2 ln(1/δ))."""
+        return self.alpha_scale * self.noise_scale, 2 * math.log(1 / self.delta)
+
+    def target_widths(self, setting: Setting) -> np.ndarray:
+        return np.zeros(1)
+
+
+def check_radius_parameters(model: object) -> None:
+    object.__setattr__(model, "theta_bound", not_negative("theta_bound", model.theta_bound))
+    object.__setattr__(model, "delta", probability("delta", model.delta))
+    object.__setattr__(model, "alpha_scale", not_negative("alpha_scale", model.alpha_scale))
+
+
+def layer_zero_term(setting: Setting, delta: float) -> float:
+    """√(d ln(2M²T/δ)); for λ < 1 the logarithm takes T/λ in place of T."""
+    pulls = setting.horizon / min(setting.ridge, 1.0)
+    return math.sqrt(setting.dim * math.log(2 * setting.n_clients**2 * pulls / delta))
+
+
+def independent_term(setting: Setting, delta: float) -> float:
+    """√(2 ln(2KMT ln d/δ)): the rewards of a layer past the first are independent. ln d counts as ln 2 for d = 1."""
+    log_dim = math.log(max(setting.dim, 2))
+    return math.sqrt(2 * math.log(2 * setting.n_arms * setting.n_clients * setting.horizon * log_dim / delta))
+
+
+def ceil_log2(n: int) -> int:
+    return (n - 1).bit_length()
+
+
+def halving(first: float, n: int) -> np.ndarray:
+    return first * 0.5 ** np.arange(n)
+
+
+@hookimpl
+def fedsuplin_register_noise_models(register):
+    register("gaussian", Gaussian)
+    register("corrupted", Corrupted)
+    register("bounded", Bounded)
+    register("self-normalised", SelfNormalised)

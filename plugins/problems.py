@@ -1,0 +1,11 @@
+"""The built-in problems, by the names that a specification or the command line uses."""
+
+from __future__ import annotations
+
+from fedsuplin import ArrayProblem, SyntheticProblem, hookimpl
+
+
+@hookimpl
+def fedsuplin_register_problems(register):
+    register("synthetic", SyntheticProblem)
+    register("array", ArrayProblem)

@@ -1,0 +1,122 @@
+"""Communication triggers: when a client, or everybody, talks to the server.
+
+`fires(gain, elapsed)` is the rule as a reader checks it against the paper; `compiled()` is the same rule for the loop.
+A trigger fires only when its left side exceeds the threshold by a relative 1e-9: a unit context on A = I makes the ratio
+exactly 2, and without the margin the trajectory would depend on the CPU's rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from fedsuplin import Setting, hookimpl
+from fedsuplin.setting import not_negative, positive_integer
+from fedsuplin_ext.rules import trigger
+from scipy import LowLevelCallable
+
+MARGIN = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Determinant:
+    """det(A+ΔA)/det(A) > 1 + C: the client has learnt enough on its own. C defaults to the theorem's 1/M²."""
+
+    C: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.C is not None:
+            object.__setattr__(self, "C", not_negative("C", self.C))
+
+    def bind(self, setting: Setting) -> Determinant:
+        return self if self.C is not None else replace(self, C=self.theorem(setting))
+
+    @staticmethod
+    def theorem(setting: Setting) -> float:
+        return 1 / setting.n_clients**2
+
+    @property
+    def threshold(self) -> float:
+        return MARGIN * math.log1p(self.C)
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        return gain > self.threshold
+
+    def compiled(self) -> LowLevelCallable:
+        return trigger("gain_above", self.threshold)
+
+
+@dataclass(frozen=True)
+class TimedDeterminant:
+    """(t − t_last)·ln(det(A+ΔA)/det(A)) > D: learnt enough, or silent for too long. D defaults to T_c ln T_c/(d²M)."""
+
+    D: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.D is not None:
+            object.__setattr__(self, "D", not_negative("D", self.D))
+
+    def bind(self, setting: Setting) -> TimedDeterminant:
+        return self if self.D is not None else replace(self, D=self.theorem(setting))
+
+    @staticmethod
+    def theorem(setting: Setting) -> float:
+        rounds = setting.rounds
+        return max(0.0, rounds * math.log(rounds) / (setting.dim**2 * setting.n_clients))
+
+    @property
+    def threshold(self) -> float:
+        return MARGIN * self.D
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        return elapsed * gain > self.threshold
+
+    def compiled(self) -> LowLevelCallable:
+        return trigger("timed_gain_above", self.threshold)
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """Every so many pulls of that client (or rounds, where all clients sync), whatever was learnt."""
+
+    every: int = 100
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "every", positive_integer("every", self.every))
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        return elapsed >= self.every
+
+    def compiled(self) -> LowLevelCallable:
+        return trigger("elapsed_at_least", self.every)
+
+
+@dataclass(frozen=True)
+class Always:
+    """After every pull."""
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        return True
+
+    def compiled(self) -> LowLevelCallable:
+        return trigger("elapsed_at_least", 0.0)
+
+
+@dataclass(frozen=True)
+class Never:
+    """Not at all: each client learns alone."""
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        return False
+
+    def compiled(self) -> LowLevelCallable:
+        return trigger("gain_above", math.inf)
+
+
+@hookimpl
+def fedsuplin_register_triggers(register):
+    register("determinant", Determinant)
+    register("timed-determinant", TimedDeterminant)
+    register("periodic", Periodic)
+    register("always", Always)
+    register("never", Never)

@@ -1,0 +1,82 @@
+"""Weightings: how much an observation counts in the regression, ΔA += ω x xᵀ, Δb += ω r x."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from fedsuplin import InvalidInput, Setting, hookimpl
+from fedsuplin.setting import not_negative, positive
+from fedsuplin_ext.rules import weighting
+from scipy import LowLevelCallable
+
+
+@dataclass(frozen=True)
+class Unit:
+    """ω = 1."""
+
+    def weight(self, norm: float, sigma: float) -> float:
+        return 1.0
+
+    def compiled(self) -> LowLevelCallable:
+        return weighting("unit")
+
+
+@dataclass(frozen=True)
+class CorruptionWeight:
+    """ω = min(1, γ/‖x‖_{A⁻¹}) with γ = √d/C_p: no single pull can be corrupted to much effect. C_p = 0 means ω = 1."""
+
+    corruption: float = 0.0
+    gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "corruption", not_negative("corruption", self.corruption))
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", positive("gamma", self.gamma))
+
+    def bind(self, setting: Setting) -> CorruptionWeight:
+        if self.gamma is not None or self.corruption == 0:
+            return self
+        return replace(self, gamma=math.sqrt(setting.dim) / self.corruption)
+
+    def weight(self, norm: float, sigma: float) -> float:
+        if self.gamma is None or norm <= self.gamma:
+            return 1.0
+        return self.gamma / norm
+
+    def compiled(self) -> LowLevelCallable:
+        return weighting("unit") if self.gamma is None else weighting("capped", self.gamma)
+
+
+@dataclass(frozen=True)
+class VarianceWeight:
+    """ω = 1/σ̄², σ̄ = max(σ_t, ρ, γ‖x‖_{A⁻¹}^½) with γ = R^½/d^¼, ρ = 1/√T: a quiet observation counts for more."""
+
+    R: float = 1.0
+    gamma: float | None = None
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("R", "gamma", "rho"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, positive(name, getattr(self, name)))
+
+    def bind(self, setting: Setting) -> VarianceWeight:
+        gamma = self.gamma if self.gamma is not None else math.sqrt(self.R) / setting.dim**0.25
+        rho = self.rho if self.rho is not None else 1 / math.sqrt(setting.horizon)
+        return replace(self, gamma=gamma, rho=rho)
+
+    def weight(self, norm: float, sigma: float) -> float:
+        if self.gamma is None or self.rho is None:
+            raise InvalidInput("this VarianceWeight has no gamma or rho yet: call bind(setting), or give both")
+        return 1 / max(sigma, self.rho, self.gamma * math.sqrt(norm)) ** 2
+
+    def compiled(self) -> LowLevelCallable:
+        return weighting("inverse_variance", self.gamma, self.rho)
+
+
+@hookimpl
+def fedsuplin_register_weightings(register):
+    register("unit", Unit)
+    register("corruption", CorruptionWeight)
+    register("variance", VarianceWeight)

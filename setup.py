@@ -1,0 +1,32 @@
+"""Builds the compiled core. Everything that is not an extension module is declared in pyproject.toml."""
+
+import sys
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+MODULES = ["norms", "gram", "screening", "pool", "rules", "loop"]
+
+# Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.
+# -fno-math-errno lets sqrt become one instruction; no flag here allows the compiler to reorder or drop arithmetic.
+FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno", "-ffp-contract=fast"]
+
+extensions = [
+    Extension(
+        f"fedsuplin_ext.{name}",
+        [f"ext/fedsuplin_ext/{name}.pyx"],
+        include_dirs=["ext/fedsuplin_ext"],
+        depends=[f"ext/fedsuplin_ext/{header}" for header in ("kernels.h", "kernels_body.h", "kernels_dispatch.h")],
+        extra_compile_args=FLAGS,
+    )
+    for name in MODULES
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=["ext"],
+        language_level=3,
+        compiler_directives={"boundscheck": False, "wraparound": False, "cdivision": True, "initializedcheck": False},
+    )
+)
