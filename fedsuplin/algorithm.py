@@ -16,11 +16,18 @@ from .setting import Setting
 
 AXES = {"policy": "policies", "trigger": "triggers", "noise": "noise_models", "weighting": "weightings"}
 PRESETS = ("practical", "theory")
+ROUNDING = 1 + 1e-12
+SYNCS = {"one": "one client syncs, all layers", "all": "all clients sync, marked layers"}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A composition under one name: which parts, who syncs, lazy or eager. Presets give keywords that the user may override."""
+    """A composition under one name: which parts, who syncs, lazy or eager. Presets give keywords that the user may override.
+
+    >>> gossip = Variant(policy="layered", trigger="periodic", noise="gaussian", weighting="unit", lazy=False)
+    >>> make(gossip, dim=4, n_arms=5, n_clients=2, horizon=1000, every=20).trigger
+    Periodic(every=20)
+    """
 
     policy: Any
     trigger: Any
@@ -36,7 +43,7 @@ class Variant:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.syncs not in ("one", "all"):
+        if self.syncs not in SYNCS:
             raise InvalidInput(f"syncs must be 'one' or 'all', not {self.syncs!r}")
 
 
@@ -104,15 +111,22 @@ class Algorithm:
         return found + (self._broken_by(problem) if problem is not None else [])
 
     def _broken_by(self, problem: Any) -> list[str]:
+        """What the problem says of its noise and of θ, against what the noise model of this algorithm assumes."""
+        assumes, told = (lambda name: getattr(self.noise, name, None)), (lambda name: getattr(problem, name, None))
         found = []
-        pairs = [("noise_scale", "noise sd"), ("R", "noise bound R"), ("corruption", "corruption C_p")]
-        for attribute, words in pairs:
-            real, assumed = getattr(problem, attribute, None), getattr(self.noise, attribute, None)
-            if real is not None and assumed is not None and real > assumed * (1 + 1e-12):
-                found.append(f"the problem's {words} is {real:g}, the algorithm assumes {assumed:g}")
-        theta, bound = getattr(problem, "theta", None), getattr(self.noise, "theta_bound", None)
-        if theta is not None and bound is not None and np.linalg.norm(theta) > bound * (1 + 1e-12):
-            found.append(f"the problem's ‖θ‖ is {np.linalg.norm(theta):.3g}, the algorithm assumes {bound:g}")
+        scale = told("R") if told("noise_scale") is None else told("noise_scale")  # noise in [−R, R] is R-sub-Gaussian
+        if assumes("noise_scale") is not None and scale is not None and scale > assumes("noise_scale") * ROUNDING:
+            found.append(f"the problem's noise scale is {scale:g}, the algorithm assumes {assumes('noise_scale'):g}")
+        if assumes("R") is not None and told("R") is None and told("noise_scale"):
+            found.append(f"the problem's noise has no bound, the algorithm assumes R = {assumes('R'):g}")
+        if assumes("R") is not None and told("R") is not None and told("R") > assumes("R") * ROUNDING:
+            found.append(f"the problem's noise bound R is {told('R'):g}, the algorithm assumes {assumes('R'):g}")
+        if (told("corruption") or 0.0) > (assumes("corruption") or 0.0) * ROUNDING:
+            corruption = assumes("corruption") or 0.0
+            found.append(f"the problem's corruption C_p is {told('corruption'):g}, the algorithm assumes {corruption:g}")
+        length = 0.0 if told("theta") is None else np.linalg.norm(told("theta"))
+        if assumes("theta_bound") is not None and length > assumes("theta_bound") * ROUNDING:
+            found.append(f"the problem's ‖θ‖ is {length:.3g}, the algorithm assumes {assumes('theta_bound'):g}")
         return found
 
     @property
@@ -151,7 +165,7 @@ class Algorithm:
         s = self.setting
         lines = [
             f"{self.name} (preset {self.preset}): d={s.dim} K={s.n_arms} M={s.n_clients} T={s.horizon} ridge={s.ridge:g}",
-            f"  policy    {self.policy}, {'lazy' if self.lazy else 'eager'}, {self.syncs} client(s) sync",
+            f"  policy    {self.policy}, {'lazy' if self.lazy else 'eager'}; {SYNCS[self.syncs]}",
             f"  trigger   {self.trigger}",
             f"  noise     {self.noise}",
             f"  weighting {self.weighting}",
@@ -187,13 +201,14 @@ def make(
 
     Parameters are ridge, delta, alpha_scale, noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
     else the chosen parts take. One that no part has a use for is an error.
+
+    >>> make("async", dim=4, n_arms=5, n_clients=2, horizon=1000, trigger="periodic", every=50).trigger
+    Periodic(every=50)
     """
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     name, recipe = variant_of(variant)
-    changed = {"policy": policy, "trigger": trigger, "noise": noise, "weighting": weighting, "syncs": syncs, "lazy": lazy}
-    changed = {key: value for key, value in changed.items() if value is not None and value != getattr(recipe, key)}
-    recipe = dataclasses.replace(recipe, theorem=None if changed else recipe.theorem, **changed)
+    recipe = changed(recipe, policy=policy, trigger=trigger, noise=noise, weighting=weighting, syncs=syncs, lazy=lazy)
 
     preset_values = dict(recipe.presets.get(preset, {}))
     ridge = parameters.get("ridge", preset_values.get("ridge", 1.0))
@@ -207,7 +222,15 @@ def make(
     numbers = _numbers(parts["noise"], setting)
     spec = _spec(name, setting, preset, recipe, parts)
     return Algorithm(
-        name=name, setting=setting, preset=preset, syncs=recipe.syncs, lazy=recipe.lazy, theorem=recipe.theorem, spec=spec, **parts, **numbers
+        name=name,
+        setting=setting,
+        preset=preset,
+        syncs=recipe.syncs,
+        lazy=recipe.lazy,
+        theorem=recipe.theorem,
+        spec=spec,
+        **parts,
+        **numbers,
     )
 
 
@@ -216,6 +239,12 @@ def variant_of(variant: str | Variant) -> tuple[str, Variant]:
     if isinstance(variant, Variant):
         return "custom", variant
     return variant, plugins.create("variants", variant, {})
+
+
+def changed(recipe: Variant, **parts: Any) -> Variant:
+    """The composition with some parts replaced (None leaves one as it is); no theorem covers it if any really was."""
+    new = {axis: part for axis, part in parts.items() if part is not None and part != getattr(recipe, axis)}
+    return dataclasses.replace(recipe, theorem=None, **new) if new else recipe
 
 
 def _part(axis: str, given: Any, parameters: Mapping, preset_values: Mapping, used: set[str]) -> Any:
@@ -234,12 +263,16 @@ def takes_of(axis: str, name: str) -> set[str]:
     return set(parameters_of(factory)) - set(getattr(factory, "drawing_only", ()))
 
 
-def _refuse_unused(name: str, recipe: Variant, parameters: Mapping, used: set[str]) -> None:
+def keywords_of(recipe: Variant) -> set[str]:
+    """Every keyword that `make` takes for this composition, beyond sizes and parts."""
     named = {axis: getattr(recipe, axis) for axis in AXES if isinstance(getattr(recipe, axis), str)}
-    choices = {"ridge"}.union(*(takes_of(axis, value) for axis, value in named.items()))
+    return {"ridge"}.union(*(takes_of(axis, value) for axis, value in named.items()))
+
+
+def _refuse_unused(name: str, recipe: Variant, parameters: Mapping, used: set[str]) -> None:
     for keyword in parameters:
         if keyword not in used:
-            raise unknown(f"keyword for {name!r}", keyword, choices)
+            raise unknown(f"keyword for {name!r}", keyword, keywords_of(recipe))
 
 
 def _bound(part: Any, setting: Setting) -> Any:
@@ -253,7 +286,9 @@ def _numbers(noise: Any, setting: Setting) -> dict[str, Any]:
     for what, values in numbers.items():
         values = numbers[what] = np.ascontiguousarray(values, dtype=float)
         if values.shape != (n_layers,) or not np.isfinite(values).all() or (values < 0).any():
-            raise PluginError(f"{SINGULAR['noise_models']} {noise!r}: {what} must be {n_layers} finite numbers ≥ 0, not {values!r}")
+            raise PluginError(
+                f"{SINGULAR['noise_models']} {noise!r}: {what} must be {n_layers} finite numbers ≥ 0, not {values!r}"
+            )
         values.setflags(write=False)
     growth = noise.radius_growth(setting) if hasattr(noise, "radius_growth") else (0.0, 0.0)
     return numbers | {"radius_growth": tuple(float(value) for value in growth)}
@@ -265,8 +300,19 @@ def _spec(name: str, setting: Setting, preset: str, recipe: Variant, parts: Mapp
     for axis, part in parts.items():
         given = getattr(recipe, axis)
         fields = dataclasses.asdict(part) if dataclasses.is_dataclass(part) else {}
-        described[axis] = {"name": given if isinstance(given, str) else None, "type": type(part).__qualname__, "parameters": fields}
-    return {"variant": name, **dataclasses.asdict(setting), "preset": preset, "syncs": recipe.syncs, "lazy": recipe.lazy, **described}
+        described[axis] = {
+            "name": given if isinstance(given, str) else None,
+            "type": type(part).__qualname__,
+            "parameters": fields,
+        }
+    return {
+        "variant": name,
+        **dataclasses.asdict(setting),
+        "preset": preset,
+        "syncs": recipe.syncs,
+        "lazy": recipe.lazy,
+        **described,
+    }
 
 
 def from_spec(spec: Mapping[str, Any]) -> Algorithm:
@@ -275,11 +321,17 @@ def from_spec(spec: Mapping[str, Any]) -> Algorithm:
     for axis, kind in AXES.items():
         name = spec[axis]["name"]
         if name is None:
-            raise InvalidInput(f"the {axis} was passed as an object of type {spec[axis]['type']}, so it can't be made again by name")
+            raise InvalidInput(
+                f"the {axis} was passed as an object of type {spec[axis]['type']}, so it can't be made again by name"
+            )
         parts[axis] = plugins.create(kind, name, spec[axis]["parameters"])
     setting = Setting(**{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")})
     name, recipe = variant_of(spec["variant"]) if spec["variant"] != "custom" else ("custom", Variant(**parts))
-    same = all(spec[axis]["name"] == getattr(recipe, axis) for axis in AXES) and spec["syncs"] == recipe.syncs and spec["lazy"] == recipe.lazy
+    same = (
+        all(spec[axis]["name"] == getattr(recipe, axis) for axis in AXES)
+        and spec["syncs"] == recipe.syncs
+        and spec["lazy"] == recipe.lazy
+    )
     return Algorithm(
         name=name,
         setting=setting,

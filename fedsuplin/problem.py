@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from fedsuplin_ext import norms
 
 from .errors import InvalidInput, unknown
@@ -235,6 +236,7 @@ class ArrayProblem:
         self.noise_scale = None if noise_scale is None else not_negative("noise_scale", noise_scale)
         self._sigma = self._checked_sigma(sigma)
         self._corruption = self._checked_corruption(corruption)
+        self.corruption = None if corruption is None else float(np.abs(self._corruption).max(axis=1).sum())
         self.spec = {"problem": "array", "shape": list(self._contexts.shape), "n_clients": self.n_clients, "seed": None}
 
     seed = None
@@ -256,7 +258,9 @@ class ArrayProblem:
         longest = 0.0
         block = max(1, SCAN_BYTES // (8 * self.n_arms * self.dim))
         for start in range(0, self.horizon, block):
-            lengths = np.sqrt(np.einsum("tkd,tkd->tk", self._contexts[start : start + block], self._contexts[start : start + block]))
+            lengths = np.sqrt(
+                np.einsum("tkd,tkd->tk", self._contexts[start : start + block], self._contexts[start : start + block])
+            )
             if self._mask is not None:
                 lengths[self._mask[start : start + block] == 0] = 0.0
             if not np.isfinite(lengths).all():
@@ -316,7 +320,8 @@ class ArrayProblem:
 
     def __repr__(self) -> str:
         what = "theta" if self.theta is not None else "rewards"
-        return f"ArrayProblem({self.horizon} rounds, dim={self.dim}, n_arms={self.n_arms}, n_clients={self.n_clients}, from {what})"
+        sizes = f"dim={self.dim}, n_arms={self.n_arms}, n_clients={self.n_clients}"
+        return f"ArrayProblem({self.horizon} rounds, {sizes}, from {what})"
 
 
 class ArrayStream(Stream):

@@ -163,7 +163,9 @@ def check(kind: str, plugin: Any, name: str | None = None) -> Any:
 
 def parameters_of(factory: Callable[..., Any]) -> list[str]:
     """The keywords that a factory takes."""
-    return [name for name, p in inspect.signature(factory).parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [
+        name for name, p in inspect.signature(factory).parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
 
 
 def hook_names(manager: pluggy.PluginManager, module: Any) -> list[str]:

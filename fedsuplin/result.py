@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,11 @@ class RunResult:
     def __repr__(self) -> str:
         name = self.spec.get("algorithm", {}).get("variant", "?")
         if not len(self.pulls):
-            return f"RunResult({name}, nothing recorded)"
+            return f"RunResult({name}, nothing played)"
         ended = "" if self.complete else f", stopped early after {self.n_pulls}"
+        against = f"regret {self.regret[-1]:.6g} (uniform {self.uniform_regret[-1]:.6g})"
         return (
-            f"RunResult({name}, {self.n_pulls} pulls{ended}: regret {self.regret[-1]:.6g} (uniform {self.uniform_regret[-1]:.6g}), "
+            f"RunResult({name}, {self.n_pulls} pulls{ended}: {against}, "
             f"communication {self.communication[-1]}, {self.microseconds:.3g} µs a pull)"
         )
 
@@ -133,12 +135,10 @@ class RunResult:
     def load(cls, path: str | os.PathLike) -> RunResult:
         """Read what `save` wrote. Never executes anything from the file."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files if name != "json"}
                 rest = json.loads(file["json"].tobytes())
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InvalidInput(f"{path} is not a whole fedsuplin result: {error}") from None
         if rest.pop("format", None) != FORMAT:
             raise InvalidInput(f"{path} is not a fedsuplin result")

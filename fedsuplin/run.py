@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import scipy
+
 from fedsuplin_ext import norms
 from fedsuplin_ext.loop import Engine
 
-from .algorithm import Algorithm, Variant, make
+from .algorithm import AXES, Algorithm, Variant, changed, keywords_of, make, variant_of
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
 from .problem import arrival_of
 from .result import COUNTS, SUMS, RunResult
@@ -41,8 +42,9 @@ def run(
     """Play an algorithm, or a variant by name, on a problem.
 
     `record` is "log" (about 400 log-spaced pulls, the default), "all", or a number n for every n-th pull. `progress(done,
-    total)` is called between chunks. Further keywords go to `make` when the algorithm is a name. Ctrl-C ends the run with
-    what was recorded so far (`complete` is False).
+    total)` is called between chunks. Further keywords go to `make` when the algorithm is a name; with the practical preset
+    what the problem says of its noise (noise_scale, R, corruption) is the default there. Ctrl-C ends the run with what was
+    recorded so far (`complete` is False).
 
     >>> import fedsuplin as fsl
     >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
@@ -77,20 +79,30 @@ def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | 
         raise InvalidInput(f"horizon={length} is longer than the problem, which has {problem.horizon} pulls")
     if isinstance(algorithm, Algorithm):
         if parameters:
-            raise InvalidInput(f"the algorithm is already made, so {', '.join(parameters)} can't be given to run: give it to make")
+            raise InvalidInput(
+                f"the algorithm is already made, so {', '.join(parameters)} can't be given to run: give it to make"
+            )
     else:
         algorithm = make_for(algorithm, problem, length, parameters)
     if algorithm.horizon < length:
         raise InvalidInput(f"the algorithm was made for a horizon of {algorithm.horizon} pulls, but the run has {length}")
     for name in ("dim", "n_arms", "n_clients"):
         if getattr(algorithm, name) != getattr(problem, name):
-            raise InvalidInput(f"{name} is {getattr(algorithm, name)} in the algorithm and {getattr(problem, name)} in the problem")
+            raise InvalidInput(
+                f"{name} is {getattr(algorithm, name)} in the algorithm and {getattr(problem, name)} in the problem"
+            )
     return algorithm, length
 
 
 def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dict) -> Algorithm:
+    """The algorithm for this problem. The practical preset believes what the problem says of its noise, theory does not."""
     sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients, "horizon": horizon}
-    return make(variant, **(sizes | parameters))
+    told = {}
+    if parameters.get("preset", "practical") == "practical":
+        parts = {axis: parameters.get(axis) for axis in AXES}
+        takes = keywords_of(changed(variant_of(variant)[1], **parts))
+        told = {name: getattr(problem, name, None) for name in ("noise_scale", "R", "corruption") if name in takes}
+    return make(variant, **(sizes | {name: value for name, value in told.items() if value is not None} | parameters))
 
 
 def arrival_for(algorithm: Algorithm, problem: Any, length: int) -> Any:
@@ -99,14 +111,17 @@ def arrival_for(algorithm: Algorithm, problem: Any, length: int) -> Any:
         return problem.arrival
     if length % algorithm.n_clients:
         raise InvalidInput(
-            f"this policy syncs all clients, so the horizon must be divisible by n_clients: {length} is not by {algorithm.n_clients}"
+            f"this policy syncs all clients, so the horizon must be divisible by n_clients: "
+            f"{length} is not by {algorithm.n_clients}"
         )
     if hasattr(problem, "check_rounds"):
         problem.check_rounds(length)
         return None
     arrival = problem.arrival or arrival_of("round-robin")
     if not getattr(arrival, "in_rounds", False):
-        raise InvalidInput(f"this policy syncs all clients, so they must come in rounds: arrival must be 'round-robin', not {arrival}")
+        raise InvalidInput(
+            f"this policy syncs all clients, so they must come in rounds: arrival must be 'round-robin', not {arrival}"
+        )
     return arrival
 
 
@@ -138,13 +153,16 @@ def failure(engine: Engine, status: str, pull: int, client: int) -> BaseExceptio
         return cause
     if status in ("bad weight", "bad trigger"):
         plugin = engine.weighting_name if status == "bad weight" else engine.trigger_name
-        what = f"raised {type(cause).__name__}: {cause}" if cause is not None else "returned a weight that is negative or not finite"
+        what = (
+            f"raised {type(cause).__name__}: {cause}" if cause is not None else "returned a weight that is negative or not finite"
+        )
         error: FedsuplinError = PluginError(f"{plugin} {what}, {where}")
         error.__cause__ = cause
         return error
     if status == "not positive definite":
         return NumericalError(
-            f"a Gram matrix is no longer positive definite in double precision, {where}; a larger ridge or weights in a smaller range help"
+            f"a Gram matrix is no longer positive definite in double precision, {where}; "
+            "a larger ridge or weights in a smaller range help"
         )
     if status == "bad client":
         return InvalidInput(f"client {client} is out of range, {where}")
@@ -155,7 +173,7 @@ class Recorder:
     """The arrays that the engine writes into, and from them the RunResult."""
 
     def __init__(self, engine: Engine, record: str | int, length: int) -> None:
-        self.engine, self.played, self.loop_time = engine, 0, 0.0
+        self.engine, self.length, self.played, self.loop_time = engine, length, 0, 0.0
         self.at = recorded_pulls(record, length)
         self.sums = np.zeros((len(self.at), len(SUMS)))
         self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
@@ -169,14 +187,15 @@ class Recorder:
         self.played += n
 
     def result(self, algorithm: Algorithm, problem: Any, wall_time: float, complete: bool) -> RunResult:
-        engine, rows = self.engine, self.engine.recorded
+        engine = self.engine
+        pulls, sums, counts = self._rows()
         n = int(engine.client_pulls.sum())
-        by_pull = {name: None if a is None else a[:n] for name, a in (("arms", self.arms), ("layers", self.layers), ("clients", self.clients))}
+        by_pull = {"arms": self.arms, "layers": self.layers, "clients": self.clients}
         return RunResult(
-            pulls=self.at[:rows],
-            **{name: self.sums[:rows, i].copy() for i, name in enumerate(SUMS)},
-            **{name: self.counts[:rows, i].copy() for i, name in enumerate(COUNTS)},
-            **by_pull,
+            pulls=pulls,
+            **{name: sums[:, i].copy() for i, name in enumerate(SUMS)},
+            **{name: counts[:, i].copy() for i, name in enumerate(COUNTS)},
+            **{name: None if array is None else array[:n] for name, array in by_pull.items()},
             client_regret=engine.client_regret,
             client_pulls=engine.client_pulls,
             layer_pulls=engine.layer_pulls,
@@ -185,7 +204,7 @@ class Recorder:
             complete=complete,
             departures=tuple(algorithm.departures(problem)),
             seed=problem.seed,
-            spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": len(self.arms) if self.arms is not None else int(self.at[-1])},
+            spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": self.length},
             versions={
                 "fedsuplin": __version__,
                 "python": platform.python_version(),
@@ -194,6 +213,16 @@ class Recorder:
                 "kernels": engine.kernels,
             },
         )
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows recorded so far; a run that was stopped between two of them gets one more, for where it stopped."""
+        rows, now = self.engine.recorded, self.engine.totals_now
+        pulls, sums, counts = self.at[:rows], self.sums[:rows], self.counts[:rows]
+        if now["pulls"] > (pulls[-1] if rows else 0):
+            pulls = np.append(pulls, now["pulls"])
+            sums = np.vstack([sums, [now[name] for name in SUMS]])
+            counts = np.vstack([counts, [now[name] for name in COUNTS]])
+        return pulls, sums, counts
 
 
 def recorded_pulls(record: str | int, length: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
 from fedsuplin import hookimpl
 
 FEISTEL_ROUNDS = 6

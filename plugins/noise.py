@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
 from fedsuplin import InvalidInput, Setting, hookimpl
 from fedsuplin.setting import not_negative, positive, probability
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from scipy import LowLevelCallable
+
 from fedsuplin import Setting, hookimpl
 from fedsuplin.setting import not_negative, positive_integer
 from fedsuplin_ext.rules import trigger
-from scipy import LowLevelCallable
 
 MARGIN = 1 + 1e-9
 

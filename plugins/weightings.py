@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from scipy import LowLevelCallable
+
 from fedsuplin import InvalidInput, Setting, hookimpl
 from fedsuplin.setting import not_negative, positive
 from fedsuplin_ext.rules import weighting
-from scipy import LowLevelCallable
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,22 @@
 
 Few observations are cheaper as vectors than as matrices, and most uploads are few: so a client's Δ begins as a list, and
 becomes a pair of matrices only when it grows. The inverse follows by rank-one steps and is factorised anew every
-`refresh` steps, which bounds the drift. Functions return 0, or LAPACK's info when a matrix is not positive definite.
+`refresh` steps, which bounds the drift. Functions return 0, or something else when a matrix is no
+longer positive definite or finite.
 """
 
-from libc.math cimport log, log1p, sqrt
+from libc.math cimport isfinite, log1p, sqrt
 from libc.string cimport memcpy, memset
-from scipy.linalg.cython_lapack cimport dpotrf, dpotri
+
+cdef int OVERFLOW = -1
 
 
 cdef int factorise(Work* w, const double* gram, double* inverse, double* log_det) noexcept nogil:
-    """inverse = gram⁻¹ and log_det = ln det gram − ln det λI, by Cholesky."""
-    cdef int d = w.d, ld = <int>w.ld, info = 0, i, j
-    cdef char uplo = b"L"  # LAPACK reads by columns: its lower triangle is our upper one
-    if inverse != gram:
-        memcpy(inverse, gram, d * w.ld * sizeof(double))
-    dpotrf(&uplo, &d, inverse, &ld, &info)
-    if info != 0:
-        return info
-    log_det[0] = -w.log_det_ridge
-    for i in range(d):
-        log_det[0] += 2 * log(inverse[i * w.ld + i])
-    dpotri(&uplo, &d, inverse, &ld, &info)
-    for i in range(d):
-        for j in range(i):
-            inverse[i * w.ld + j] = inverse[j * w.ld + i]
+    """inverse = gram⁻¹ and log_det = ln det gram − ln det λI, from scratch."""
+    cdef int info
+    memcpy(inverse, gram, w.d * w.ld * sizeof(double))
+    info = w.k.invert(inverse, w.ld, w.d, w.u, log_det)
+    log_det[0] -= w.log_det_ridge
     return info
 
 
@@ -55,6 +47,8 @@ cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, con
         info = observe_dense(w, held, p, Px, root)
     else:
         observe_vector(w, p, Px, root)
+    if not isfinite(p.gain):
+        return OVERFLOW
     if w.eager and info == 0:
         client_theta(w, held, p)
     return info
@@ -143,7 +137,7 @@ cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p
         add_pending(w, into, p)
         return settle(w, into)
     merge_vectors(w, into, server, p)
-    return 0
+    return 0 if isfinite(into.log_det) else OVERFLOW
 
 
 cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:

@@ -26,6 +26,8 @@ typedef struct {
     void (*add_outer)(double *out, const double *in, ptrdiff_t ldp, const double *u, double sign, int d);
     /* xᵀy over n entries, n a multiple of FSL_LANES. */
     double (*dot)(const double *x, const double *y, ptrdiff_t n);
+    /* A ← A⁻¹ in place, and *log_det = ln det A; u is scratch of ldp entries. Returns 0, or i + 1 where pivot i is not positive. */
+    int (*invert)(double *A, ptrdiff_t ldp, int d, double *u, double *log_det);
 } fsl_kernel_set;
 
 #endif

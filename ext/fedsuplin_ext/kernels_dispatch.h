@@ -2,6 +2,7 @@
 #ifndef FEDSUPLIN_KERNELS_DISPATCH_H
 #define FEDSUPLIN_KERNELS_DISPATCH_H
 
+#include <math.h>
 #include <string.h>
 
 #include "kernels.h"

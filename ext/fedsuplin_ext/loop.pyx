@@ -37,6 +37,7 @@ cdef class Engine:
         self.fires = <trigger_function>self.trigger.function
         self.weigh = <weight_function>self.weighting.function
         self._make_state(algorithm.setting.ridge)
+        self.record_into(None, None, None)
 
     # --- construction: every buffer the loop will need ----------------------------------------------------------------------
 
@@ -113,6 +114,10 @@ cdef class Engine:
 
     def record_into(self, record_at, sums, counts, arms=None, layers=None):
         """Where to write: a row of `sums` and `counts` after each pull number in `record_at`; each pull's arm and layer if asked."""
+        if (arms is None) != (layers is None):
+            raise ValueError("arms and layers are recorded together or not at all")
+        if record_at is not None and (sums.shape != (len(record_at), 3) or counts.shape != (len(record_at), 5)):
+            raise ValueError("sums needs 3 columns, counts 5, and both a row for each pull that is recorded")
         self.record_at, self.record_sums, self.record_counts = record_at, sums, counts
         self.record_arms, self.record_layers = arms, layers
 
@@ -308,7 +313,7 @@ cdef class Engine:
 
     cdef void record(self, int arm, int layer) noexcept nogil:
         cdef Py_ssize_t row = self.recorded
-        if self.record_arms is not None:
+        if self.record_arms is not None and self.totals.pulls <= min(self.record_arms.shape[0], self.record_layers.shape[0]):
             self.record_arms[self.totals.pulls - 1] = arm
             self.record_layers[self.totals.pulls - 1] = layer
         if self.record_at is None or row >= self.record_at.shape[0] or self.record_at[row] != self.totals.pulls:

@@ -10,6 +10,7 @@ cdef extern from "kernels.h":
         void (*matvec)(const double* P, ptrdiff_t ldp, const double* x, int d, double* y) noexcept nogil
         void (*add_outer)(double* out, const double* into, ptrdiff_t ldp, const double* u, double sign, int d) noexcept nogil
         double (*dot)(const double* x, const double* y, ptrdiff_t n) noexcept nogil
+        int (*invert)(double* A, ptrdiff_t ldp, int d, double* u, double* log_det) noexcept nogil
 
 cdef const KernelSet* pick(object name) except NULL
 cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil

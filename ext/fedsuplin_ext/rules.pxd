@@ -7,6 +7,7 @@ cdef class Rule:
     cdef void* function
     cdef void* user
     cdef object source                # what `function` and `user` point into
+    cdef bint gives_weight            # a weighting, else a trigger
     cdef readonly str name
     cdef readonly object error        # what a Python callable raised
 

@@ -78,12 +78,19 @@ cdef class Rule:
     def __cinit__(self, plugin, str method, str result):
         form = plugin.compiled() if hasattr(plugin, "compiled") else getattr(plugin, method)
         self.name = repr(plugin)
+        self.gives_weight = result == "double"
         if isinstance(form, LowLevelCallable):
             self._take(form, f"{result} (double, double, void *)")
         else:
             self.source = form
             self.user = <void*>self
-            self.function = <void*>python_weight if result == "double" else <void*>python_trigger
+            self.function = <void*>python_weight if self.gives_weight else <void*>python_trigger
+
+    def __call__(self, double first, double second):
+        """The rule on two numbers, through the same pointer that the loop calls."""
+        if self.gives_weight:
+            return (<weight_function>self.function)(first, second, self.user)
+        return (<trigger_function>self.function)(first, second, self.user)
 
     cdef _take(self, form, str expected):
         capsule = tuple.__getitem__(form, 0)

@@ -1,0 +1,36 @@
+from typing import Any
+
+import numpy as np
+
+REFRESH: int
+STATUS: tuple[str, ...]
+
+class Engine:
+    client_regret: np.ndarray
+    client_pulls: np.ndarray
+    layer_pulls: np.ndarray
+    recorded: int
+    def __init__(self, algorithm: Any, *, budget: float = ..., kernels: str | None = None, refresh: int = ...) -> None: ...
+    def record_into(
+        self,
+        record_at: np.ndarray,
+        sums: np.ndarray,
+        counts: np.ndarray,
+        arms: np.ndarray | None = None,
+        layers: np.ndarray | None = None,
+    ) -> None: ...
+    def play(self, chunk: Any) -> tuple[str, int]: ...
+    @property
+    def totals_now(self) -> dict[str, float]: ...
+    @property
+    def kernels(self) -> str: ...
+    @property
+    def memory_used(self) -> int: ...
+    @property
+    def rule_error(self) -> BaseException | None: ...
+    @property
+    def trigger_name(self) -> str: ...
+    @property
+    def weighting_name(self) -> str: ...
+    def server_layer(self, layer: int) -> dict[str, Any]: ...
+    def client_layer(self, client: int, layer: int) -> dict[str, Any]: ...

@@ -1,0 +1,266 @@
+"""The command `fedsuplin`: options in, a problem and an algorithm made of them, a run, and what `report.py` tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from . import options, report
+from .algorithm import AXES, PRESETS, Algorithm, Variant, changed, keywords_of, variant_of
+from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError, PluginWarning
+from .problem import SyntheticProblem
+from .registry import parameters_of, plugins
+from .result import RunResult
+from .run import make_for, run
+from .version import __version__
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+DRAWN_AS = {"self-normalised": "gaussian"}  # noise models that differ only in what an algorithm assumes
+
+# Which keyword an option becomes: a parameter of the problem's noise, a parameter of the algorithm.
+OF_PROBLEM = {"noise_scale": "noise_scale", "bound": "R", "budget": "corruption"}
+OF_ALGORITHM = {name: name for name in ("delta", "alpha_scale", "ridge", "theta_bound", "C", "D", "R", "corruption", "every")}
+OF_ALGORITHM["sigma"] = "noise_scale"
+
+
+class Commands(click.Group):
+    """Turns whatever can go wrong into one line and an exit code, once, here."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: click.echo(f"Warning: {message}", err=True)
+            try:
+                return super().invoke(ctx)
+            except FedsuplinError as error:
+                raise failure(str(error), 2) from error
+            except BrokenPipeError:
+                raise  # click ends quietly
+            except OSError as error:
+                raise failure(f"{error.filename or 'a file'}: {error.strerror or error}", 1) from error
+            except MemoryError as error:
+                raise failure(f"not enough memory for these sizes: {error}".rstrip(": "), 1) from error
+            except KeyboardInterrupt:
+                click.echo("stopped", err=True)
+                ctx.exit(INTERRUPTED)
+
+
+def failure(message: str, exit_code: int) -> click.ClickException:
+    error = click.ClickException(message)
+    error.exit_code = exit_code
+    return error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="fedsuplin")
+def main() -> None:
+    """Federated linear bandits at compiled speed.
+
+    \b
+    fedsuplin run                      FedSupLinUCB at the paper's setting
+    fedsuplin run sync --out results   the synchronous one; data and figure into results/
+    fedsuplin variants                 what there is to run
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # where there is no µ or θ, ? instead of an exception
+
+
+# --- fedsuplin run ------------------------------------------------------------------------------------------------
+
+
+@main.command("run", short_help="Play a variant on a synthetic problem.", cls=options.SectionedCommand)
+@click.argument("variant", default="async")
+@options.add(options.SIZES, options.PROBLEM, options.ALGORITHM, options.OUTPUT)
+@click.pass_context
+def run_command(
+    context: click.Context,
+    variant: str,
+    record: str | float,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Play VARIANT (async unless given) on a synthetic problem, and compare it with uniform random play.
+
+    `fedsuplin variants` lists the variants. Ctrl-C stops a run and shows what was recorded until then.
+
+    \b
+    fedsuplin run
+    fedsuplin run sync --horizon 1e6 --out results
+    fedsuplin run async --preset theory
+    fedsuplin run robust --budget 200 --corruption 100
+    fedsuplin run async --trigger periodic --every 50 --json
+    """
+    problem, algorithm = planned(variant, given)
+    if out is not None:
+        check_folder(out)
+
+    tell = functools.partial(closing, algorithm=algorithm, problem=problem, out=out, as_json=as_json, quiet=quiet)
+    try:
+        result = play(algorithm, problem, record, quiet)
+    except (PluginError, NumericalError) as error:
+        if error.result is not None:
+            tell(error.result)
+        raise
+    tell(result)
+    if not result.complete:
+        context.exit(INTERRUPTED)
+
+
+def planned(name: str, given: dict[str, Any]) -> tuple[SyntheticProblem, Algorithm]:
+    """What the options mean: a problem, and an algorithm that knows the truth about its noise unless told otherwise."""
+    refuse_named(given["extra"])
+    parts = {axis: given["assume" if axis == "noise" else axis] for axis in AXES}
+    recipe = changed(variant_of(name)[1], **parts)
+    takes = keywords_of(recipe)
+    noise = given["noise"] or natural_noise(recipe)
+    drawn = set(parameters_of(plugins.factory("noise_models", noise)))
+    told = used(given, OF_ALGORITHM, takes, name)
+    told |= {key: value for key, value in given["extra"].items() if key in takes or key not in drawn}
+
+    problem = problem_of(noise, drawn, given)
+    known = {"R": problem.R, "corruption": problem.corruption}  # with either preset; make_for adds the noise level
+    told = {key: value for key, value in known.items() if key in takes and value is not None} | told
+    told |= {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]} | parts
+    return problem, make_for(name, problem, problem.horizon, told)
+
+
+def refuse_named(extra: dict[str, Any]) -> None:
+    """--set is for what has no option of its own: those say whether the problem or the algorithm is meant."""
+    for key in extra:
+        named = [flag(option) for option, keyword in [*OF_PROBLEM.items(), *OF_ALGORITHM.items()] if keyword == key]
+        if named:
+            raise InvalidInput(f"--set {key} is not needed: use {' or '.join(named)}")
+
+
+def natural_noise(recipe: Variant) -> str:
+    """The noise that a variant is made for: what it assumes, as a problem draws it."""
+    return DRAWN_AS.get(recipe.noise, recipe.noise) if isinstance(recipe.noise, str) else "gaussian"
+
+
+def problem_of(noise: str, drawn: set[str], given: dict[str, Any]) -> SyntheticProblem:
+    told = used(given, OF_PROBLEM, drawn, f"{noise} noise")
+    if "corruption" in drawn:
+        told.setdefault("corruption", options.DEFAULT_BUDGET)
+    told |= {key: value for key, value in given["extra"].items() if key in drawn}
+    sizes = {"dim": given["dim"], "n_arms": given["arms"], "n_clients": given["clients"], "horizon": given["horizon"]}
+    as_given = {key: given[key] for key in ("contexts", "arrival", "seed")}
+    return SyntheticProblem(**sizes, **as_given, noise=noise, **told)
+
+
+def used(given: dict[str, Any], keywords: dict[str, str], takes: set[str], who: str) -> dict[str, Any]:
+    """The options that were given, as keywords; one that `who` has no use for is an error."""
+    for option, keyword in keywords.items():
+        if given[option] is not None and keyword not in takes:
+            others = [flag(other) for other, key in keywords.items() if key in takes]
+            raise InvalidInput(f"{who} has no use for {flag(option)}; it takes {', '.join(others) or 'no such option'}")
+    return {keyword: given[option] for option, keyword in keywords.items() if given[option] is not None}
+
+
+def flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder and write a file in it, before a long run finds out that it can't."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        reason = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror or error
+        raise failure(f"can't write to --out {folder}: {reason}", 1) from error
+
+
+def play(algorithm: Algorithm, problem: SyntheticProblem, record: str | float, quiet: bool) -> RunResult:
+    """The run, with a progress bar where somebody watches. Ctrl-C gives a result that is not complete."""
+    counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls")
+    columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())
+    hidden = quiet or not sys.stderr.isatty()
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+    with bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", InterruptedRun)  # the table says it
+        task = bar.add_task(algorithm.name, total=algorithm.horizon)
+        return run(algorithm, problem, record=record, progress=lambda done, total: bar.update(task, completed=done))
+
+
+def closing(result: RunResult, *, algorithm: Algorithm, problem: Any, out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Files, then table or JSON."""
+    numbers = report.summary(result, algorithm, problem)
+    files, missing = report.write_files(result, out, algorithm.name) if out is not None else ([], None)
+    notices = [*report.notices(numbers), *([missing] if missing else [])]
+    if as_json:
+        echo_json(numbers | {"notices": notices, "files": [str(file) for file in files]})
+    elif not quiet:
+        console = report.console()
+        console.print(report.run_table(numbers, problem, algorithm))
+        for notice in notices:
+            console.print(f"\n{notice}", style="yellow")
+        for number, file in enumerate(files):
+            click.echo(f"wrote {file}" if number else f"\nwrote {file}")
+
+
+def echo_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2))
+
+
+# --- fedsuplin variants, fedsuplin plugins ------------------------------------------------------------------------
+
+
+@main.command("variants", short_help="List the variants, or work out one's numbers.", cls=options.SectionedCommand)
+@click.argument("name", required=False)
+@options.add(options.SIZES, options.JSON)
+def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
+    """List the variants; with NAME, show the numbers that `fedsuplin run NAME` works with, for both presets.
+
+    \b
+    fedsuplin variants
+    fedsuplin variants async --horizon 1e7
+    """
+    if name is not None:
+        as_run = run_command.make_context("run", [name]).params | given
+        show_numbers([planned(name, as_run | {"preset": preset})[1] for preset in PRESETS], as_json)
+        return
+    rows = report.variant_rows(plugins)
+    if as_json:
+        echo_json(rows)
+    else:
+        report.console().print(report.variants_table(rows))
+
+
+def show_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
+    if as_json:
+        echo_json({algorithm.preset: report.algorithm_numbers(algorithm) for algorithm in algorithms})
+    else:
+        click.echo("\n\n".join(str(algorithm) for algorithm in algorithms))
+
+
+@main.command("plugins", short_help="List what is installed, and what failed to load.", cls=options.SectionedCommand)
+@options.add(options.JSON)
+def plugins_command(as_json: bool) -> None:
+    """List what is installed, by kind, and below it what failed to load and why."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # listed below
+        failed = [source for source in plugins.sources() if source.error]
+    rows = report.plugin_rows(plugins)
+    if as_json:
+        echo_json({"plugins": rows, "failed": [dataclasses.asdict(source) for source in failed]})
+        return
+    console = report.console()
+    console.print(report.plugins_table(rows))
+    for source in failed:
+        console.print(f"{source} failed to load: {source.error}")
+
+
+if __name__ == "__main__":
+    main(prog_name="fedsuplin")

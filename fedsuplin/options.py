@@ -1,0 +1,154 @@
+"""The options of the command line, in groups, with the two small click classes that print them under headings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .algorithm import PRESETS
+from .problem import CONTEXT_LAWS
+
+DEFAULT_BUDGET = 50.0
+
+
+class SectionedCommand(click.Command):
+    """Lists options under the heading that each was declared with."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record:
+                sections.setdefault(getattr(parameter, "section", "Other options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records, col_max=24)
+
+
+class SectionedOption(click.Option):
+    """An option that knows the heading it belongs under."""
+
+    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+def in_section(section: str) -> Callable[..., Callable]:
+    return functools.partial(click.option, cls=SectionedOption, section=section)
+
+
+def add(*groups: list[Callable]) -> Callable:
+    """A decorator that adds groups of options, in the order of reading."""
+    decorators = [decorator for group in groups for decorator in group]
+    return lambda command: functools.reduce(lambda made, decorator: decorator(made), reversed(decorators), command)
+
+
+def pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """key=value of --set; a value that is no number stays a word."""
+    found: dict[str, Any] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
+        try:
+            found[key] = float(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+def number_or_word(context: click.Context, parameter: click.Parameter, value: str) -> float | str:
+    """--record: a number (1e6 works) or a word; `run` judges which it takes."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+# Sizes are floats here, so that 1e6 can be typed; the library insists on whole numbers.
+_size = in_section("Sizes (the defaults are the paper's setting)")
+SIZES = [
+    _size("--dim", type=float, default=25, metavar="d", help="Dimension of contexts. [default: 25]"),
+    _size("--arms", type=float, default=20, metavar="K", help="Arms a round. [default: 20]"),
+    _size("--clients", type=float, default=20, metavar="M", help="Clients. [default: 20]"),
+    _size("--horizon", type=float, default=40_000, metavar="T", help="Pulls of all clients together. [default: 40000]"),
+]
+
+_world = in_section("The problem that is played")
+PROBLEM = [
+    _world("--contexts", type=click.Choice(CONTEXT_LAWS), default="sphere", help="Law of contexts. [default: sphere]"),
+    _world(
+        "--arrival",
+        metavar="NAME",
+        help="Who plays when: random, round-robin, click-leave or a plugin's. "
+        "[default: random; round-robin where all clients sync]",
+    ),
+    _world(
+        "--noise",
+        metavar="NAME",
+        help="gaussian, bounded, corrupted or a plugin's. [default: what the variant is made for]",
+    ),
+    _world("--noise-scale", type=float, metavar="SD", help="Its standard deviation (not of bounded). [default: 0.1]"),
+    _world("--bound", type=float, metavar="R", help="Bound of bounded noise. [default: 1]"),
+    _world(
+        "--budget",
+        type=float,
+        metavar="C_p",
+        help=f"What the adversary of corrupted noise may add in all. [default: {DEFAULT_BUDGET:g}]",
+    ),
+    _world("--seed", type=int, default=0, help="Of everything random. [default: 0]"),
+]
+
+_choice = in_section("The algorithm and what it assumes")
+ALGORITHM = [
+    _choice("--preset", type=click.Choice(PRESETS), default="practical", help="Constants not given. [default: practical]"),
+    _choice("--sigma", type=float, help="Noise level assumed. [default: the problem's; with preset theory 1]"),
+    _choice("--R", "-R", "R", type=float, help="Noise bound assumed. [default: the problem's]"),
+    _choice("--corruption", type=float, metavar="C_p", help="Corruption assumed. [default: the problem's budget]"),
+    _choice("--theta-bound", type=float, metavar="B", help="Bound on the length of θ. [default: 1]"),
+    _choice("--delta", type=float, help="Probability with which the guarantee may fail. [default: 0.05]"),
+    _choice("--alpha-scale", type=float, help="Multiplies every confidence radius. [default: the preset's]"),
+    _choice("--ridge", type=float, help="Ridge λ of the regression. [default: the preset's]"),
+    _choice("--C", "-C", "C", type=float, help="Threshold of the determinant trigger. [default: the preset's]"),
+    _choice("--D", "-D", "D", type=float, help="Threshold of the timed-determinant trigger. [default: the preset's]"),
+    _choice("--every", type=int, metavar="N", help="Of the periodic trigger: pulls, or rounds where all sync."),
+    _choice("--policy", metavar="NAME", help="Another policy than the variant's: layered, optimism, …"),
+    _choice("--trigger", metavar="NAME", help="Another trigger: determinant, periodic, always, never, …"),
+    _choice("--weighting", metavar="NAME", help="Another weighting: unit, variance, corruption, …"),
+    _choice("--assume", metavar="NAME", help="Another noise model to take radii and widths from."),
+    _choice("--syncs", type=click.Choice(["one", "all"]), help="Who syncs: one client, or all at the end of a round."),
+    _choice("--lazy/--eager", default=None, help="Decide from the last download alone, or from all that was gathered."),
+    _choice(
+        "--set",
+        "extra",
+        multiple=True,
+        callback=pairs,
+        metavar="KEY=VALUE",
+        help="Any other parameter of a plugin, of the algorithm or of the problem's noise. May be repeated.",
+    ),
+]
+
+_output = in_section("Output")
+OUTPUT = [
+    _output(
+        "--record",
+        default="log",
+        callback=number_or_word,
+        metavar="log|all|N",
+        help="Pulls to record: about 400, log-spaced; all; or every N-th. [default: log]",
+    ),
+    _output(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Write VARIANT.npz, .csv and .png into this folder; files already there are replaced.",
+    ),
+    _output("--json", "as_json", is_flag=True, help="The closing table as JSON on standard output, and nothing else."),
+    _output("--quiet", "-q", is_flag=True, help="No progress bar and no table."),
+]
+
+JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]

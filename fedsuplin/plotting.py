@@ -1,0 +1,186 @@
+"""The figure of a run, in two steps: `result_info` computes what is to be seen, `draw_result` draws it."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .result import RunResult
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; line styles differ too, for print in grey.
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"
+DASHED = {"color": GREY, "linestyle": "--", "zorder": 3}  # on top, so that it is seen where the curves coincide
+DPI = 150
+LOG_SPAN = 1000  # last count over first from which on a logarithmic axis shows more than a linear one
+MOST_BAR_LABELS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class ResultInfo:
+    """What the figure of one run shows: plain arrays and words."""
+
+    title: str
+    label: str
+    pulls: np.ndarray
+    regret: np.ndarray
+    uniform_regret: np.ndarray
+    communication: np.ndarray
+    layer_pulls: np.ndarray
+
+
+def result_info(result: RunResult) -> ResultInfo:
+    """The small object between a result and its figure: test it, or draw it with another library."""
+    algorithm = result.spec.get("algorithm", {})
+    label = algorithm.get("variant", "run")
+    return ResultInfo(
+        title=_title(result, algorithm, label),
+        label=label,
+        pulls=result.pulls,
+        regret=result.regret,
+        uniform_regret=result.uniform_regret,
+        communication=result.communication,
+        layer_pulls=result.layer_pulls,
+    )
+
+
+def _title(result: RunResult, algorithm: dict[str, Any], label: str) -> str:
+    """Variant, preset and sizes; and, where it was stopped early, how far it got."""
+    preset = f", preset {algorithm['preset']}" if "preset" in algorithm else ""
+    sizes = {"d": "dim", "K": "n_arms", "M": "n_clients"}
+    shown = [f"{symbol} = {algorithm[name]:,}" for symbol, name in sizes.items() if name in algorithm]
+    horizon = result.spec.get("horizon", result.n_pulls)
+    ended = "" if result.complete else f" (stopped early after {result.n_pulls:,})"
+    return f"{label}{preset}:  {',  '.join([*shown, f'T = {horizon:,}'])}{ended}"
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw_result(result: RunResult, path: str | os.PathLike | None = None) -> Figure:
+    """Regret, communication and pulls by layer side by side; also written to `path` when one is given.
+
+    >>> import fedsuplin as fsl
+    >>> result = fsl.run("async", fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0), horizon=200)
+    >>> len(draw_result(result).axes)
+    3
+    """
+    figure = draw(result_info(result))
+    if path is not None:
+        figure.savefig(path, dpi=DPI)
+    return figure
+
+
+def draw(info: ResultInfo) -> Figure:
+    """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("a figure needs matplotlib: pip install 'fedsuplin[plot]'") from None
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.05, w_pad=0.1, h_pad=0.1)
+    figure.suptitle(info.title, fontsize=12)
+    for axes, panel in zip(figure.subplots(1, 3), (draw_regret, draw_communication, draw_layers), strict=True):
+        panel(axes, info)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure._repr_png_ = functools.partial(_png, figure)  # what a notebook shows, even where pyplot was never imported
+    return figure
+
+
+def draw_regret(axes: Axes, info: ResultInfo) -> None:
+    """Cumulative regret against that of uniform random play on the same rounds."""
+    _finish(axes, title="Regret", y="cumulative regret")
+    if not len(info.pulls):
+        return _say(axes, "nothing recorded")
+    pulls = _from_zero(info.pulls)
+    for label, values, style in (
+        ("uniform random play", info.uniform_regret, DASHED),
+        (info.label, info.regret, {"color": BLUE, "linewidth": 2.2}),
+    ):
+        axes.plot(pulls, _from_zero(values), label=f"{label}: {compact(values[-1])}", **style)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", frameon=False)
+
+
+def draw_communication(axes: Axes, info: ResultInfo) -> None:
+    """How often clients talked to the server, on logarithmic axes where the count spans much."""
+    from matplotlib.ticker import MaxNLocator
+
+    counts, talked = info.communication, info.communication > 0
+    style = {"color": GREEN, "linewidth": 2.2, "drawstyle": "steps-post"}
+    if talked.any() and counts[-1] >= LOG_SPAN * counts[talked][0]:
+        ends = info.pulls[talked][[0, -1]]
+        axes.loglog(ends, ends, label="one at every pull", **DASHED)
+        axes.loglog(info.pulls[talked], counts[talked], label=f"{info.label}: {compact(counts[-1])}", **style)
+    elif talked.any():
+        axes.plot(_from_zero(info.pulls), _from_zero(counts), label=f"{info.label}: {compact(counts[-1])}", **style)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes, title="Communication", y="communications (cumulative)")
+    if not talked.any():
+        return _say(axes, "no communication" if len(counts) else "nothing recorded")
+    axes.legend(loc="upper left" if axes.get_yscale() == "log" else "lower right", frameon=False)
+
+
+def draw_layers(axes: Axes, info: ResultInfo) -> None:
+    """How many pulls each layer of the screening played."""
+    from matplotlib.ticker import MaxNLocator
+
+    n = len(info.layer_pulls)
+    bars = axes.bar(np.arange(n), info.layer_pulls, color=ORANGE, edgecolor="black", linewidth=0.8, width=0.7)
+    _finish(axes, title="Pulls by layer", x="layer", y="pulls")
+    empty = max(0, 4 - n) / 2  # so that a single layer is no wall
+    axes.set_xlim(-0.6 - empty, n - 0.4 + empty)
+    if n <= MOST_BAR_LABELS:
+        axes.set_xticks(np.arange(n))
+        axes.bar_label(bars, labels=[compact(pulls) for pulls in info.layer_pulls], padding=2, fontsize=9)
+        axes.margins(y=0.1)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
+
+
+def _finish(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
+    """Words and tick labels that all panels share."""
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: compact(value))
+
+
+def _say(axes: Axes, words: str) -> None:
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=GREY)
+    axes.set(xticks=[], yticks=[])
+
+
+def _from_zero(values: np.ndarray) -> np.ndarray:
+    """A cumulative curve starts at 0, before the first pull."""
+    return np.concatenate([[0], values])
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI // 2)
+    return buffer.getvalue()
+
+
+def compact(value: float) -> str:
+    """A number for an axis or a label, in four digits at most.
+
+    >>> [compact(value) for value in (0, 0.25, 640, 1149, 24250, 14731.9, 2_000_000)]
+    ['0', '0.25', '640', '1.15k', '24.2k', '14.7k', '2M']
+    """
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * unit:
+            return f"{value / unit:.3g}{suffix}"
+    return f"{value:.3g}"

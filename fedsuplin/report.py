@@ -1,0 +1,294 @@
+"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
+
+Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from .algorithm import AXES, SYNCS, Algorithm
+from .errors import FedsuplinError, MissingExtra
+from .registry import KINDS, SINGULAR, Registry
+from .result import COUNTS, SUMS, RunResult
+
+CONTEXTS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
+
+# --- one run --------------------------------------------------------------------------------------------------------
+
+
+def summary(result: RunResult, algorithm: Algorithm, problem: Any) -> dict[str, Any]:
+    """The closing table as plain data. Cumulative numbers are None where nothing was played."""
+    at = {name: getattr(result, name)[-1].item() if len(result.pulls) else None for name in ("pulls", *SUMS, *COUNTS)}
+    return {
+        "variant": algorithm.name,
+        "preset": algorithm.preset,
+        "complete": result.complete,
+        "played": result.n_pulls,
+        "horizon": result.spec["horizon"],
+        **at,
+        "percent_of_uniform": 100 * at["regret"] / at["uniform_regret"] if at["uniform_regret"] else None,
+        "layer_pulls": result.layer_pulls.tolist(),
+        "microseconds": result.microseconds,
+        "loop_time": result.loop_time,
+        "wall_time": result.wall_time,
+        "guarantee": not result.departures,
+        "theorem": algorithm.theorem,
+        "departures": list(result.departures),
+        "too_short": too_short(result, algorithm),
+        "seed": result.seed,
+        "spec": {"algorithm": algorithm.spec, "problem": problem.spec},
+        "versions": result.versions,
+    }
+
+
+def too_short(result: RunResult, algorithm: Algorithm) -> dict[str, Any] | None:
+    """With the theory's constants: is the bound on regret still above what uniform random play loses?"""
+    if algorithm.preset != "theory" or algorithm.policy.kernel != "layered":
+        return None
+    if not len(result.pulls) or result.uniform_regret[-1] <= 0:
+        return None
+    loss = float(result.uniform_regret[-1] / result.pulls[-1])
+    bound = float(algorithm.regret_bound() / algorithm.horizon)
+    if bound < loss:
+        return None
+    deepest = int(np.flatnonzero(result.layer_pulls)[-1])
+    needed = algorithm.needed_horizon(loss=loss)
+    return {"deepest_layer": deepest, "bound_a_pull": bound, "uniform_a_pull": loss, "needed_horizon": needed}
+
+
+def run_table(numbers: Mapping[str, Any], problem: Any, algorithm: Algorithm) -> Table:
+    """The closing table of a run, for people."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in (
+        ("problem", problem_in_words(problem, numbers["horizon"], algorithm)),
+        ("algorithm", algorithm_in_words(algorithm)),
+        *outcome(numbers),
+        ("pulls by layer", layers_in_words(numbers["layer_pulls"])),
+        ("time", f"{numbers['microseconds']:.2f} µs a round in the loop, {numbers['wall_time']:.2f} s in all"),
+        ("guarantee", guarantee_in_words(numbers)),
+    ):
+        table.add_row(*row)
+    return table
+
+
+def outcome(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Regret and communication; nothing where the run was stopped before its first pull."""
+    if numbers["pulls"] is None:
+        return
+    share = numbers["percent_of_uniform"]
+    against = "" if share is None else f", {share:.{1 if share >= 1 else 3}f} % of uniform random play's"
+    yield "regret", f"{numbers['regret']:,.1f}{against}"
+    yield "uniform play", f"{numbers['uniform_regret']:,.1f} on the same rounds"
+    yield "communication", f"{numbers['communication']:,} (the paper's count)"
+    yield "messages", f"{numbers['messages_up']:,} up, {numbers['messages_down']:,} down"
+    yield "bytes", f"{decimal(numbers['bytes_up'])} up, {decimal(numbers['bytes_down'])} down"
+
+
+def problem_in_words(problem: Any, horizon: int, algorithm: Algorithm) -> str:
+    sizes = f"d={problem.dim}, K={problem.n_arms}, M={problem.n_clients}, T={horizon:,}"
+    arrival = problem.spec["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
+    laws = f"contexts {CONTEXTS[problem.contexts]}, {noise_in_words(problem)}"
+    return f"{sizes}\n{laws}\n{arrival} arrival, seed {problem.seed}"
+
+
+def noise_in_words(problem: Any) -> str:
+    """The model's name, what every problem knows of its noise, and whatever else the model was told."""
+    known = {"sd": problem.noise_scale, "R": problem.R, "adversary's budget": problem.corruption}
+    others = {k: v for k, v in problem.spec["noise_parameters"].items() if k not in ("noise_scale", "R", "corruption")}
+    told = [f"{words} {number(value)}" for words, value in (known | others).items() if value is not None]
+    return f"{problem.spec['noise']} noise" + (f" ({', '.join(told)})" if told else "")
+
+
+def algorithm_in_words(algorithm: Algorithm) -> str:
+    """The preset and every parameter, as the parts have them after presets and options."""
+    values: dict[str, Any] = {"ridge": algorithm.setting.ridge}
+    for axis in ("noise", "trigger", "weighting"):
+        values |= algorithm.spec[axis]["parameters"]
+    for key in getattr(algorithm.noise, "drawing_only", ()):
+        values.pop(key, None)
+    shown = [f"{key}={number(value)}" for key, value in values.items() if value is not None]
+    parts = {axis: algorithm.spec[axis]["name"] or algorithm.spec[axis]["type"] for axis in AXES}
+    return f"{algorithm.name}, preset {algorithm.preset}\n{parts_in_words(parts)}\n{', '.join(shown)}"
+
+
+def parts_in_words(parts: Mapping[str, str]) -> str:
+    return f"{parts['policy']} policy, {parts['trigger']} trigger\n{parts['noise']} noise, {parts['weighting']} weighting"
+
+
+def number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def algorithm_numbers(algorithm: Algorithm) -> dict[str, Any]:
+    """An algorithm as plain data: its specification, and what was worked out from it."""
+    return {
+        **algorithm.spec,
+        "radii": algorithm.radii.tolist(),
+        "radius_growth": list(algorithm.radius_growth),
+        "target_widths": algorithm.target_widths.tolist(),
+        "theorem": algorithm.theorem,
+        "departures": algorithm.departures(),
+    }
+
+
+def layers_in_words(layer_pulls: list[int]) -> str:
+    """Those of the layers that were played, as layer:pulls; S is the last layer."""
+    played = [f"{layer}:{pulls:,}" for layer, pulls in enumerate(layer_pulls) if pulls]
+    return "  ".join(played) + f"  (S={len(layer_pulls) - 1})"
+
+
+def guarantee_in_words(numbers: Mapping[str, Any]) -> RenderableType:
+    if numbers["guarantee"]:
+        return f"holds ({numbers['theorem']})"
+    reasons = Table.grid(padding=(0, 1))
+    for departure in numbers["departures"]:
+        reasons.add_row("-", departure)
+    return Group("does not hold:", reasons)
+
+
+def notices(numbers: Mapping[str, Any]) -> Iterable[str]:
+    """What a reader of the table must know besides."""
+    if not numbers["complete"]:
+        yield f"stopped early after {numbers['played']:,} of {numbers['horizon']:,} pulls"
+    if short := numbers["too_short"]:
+        needed = short["needed_horizon"]
+        when = f"from a horizon of about {rounded(needed)} pulls on" if needed else "at no horizon up to 10^15 pulls"
+        yield (
+            f"The horizon is too short for these constants: no pull got past layer {short['deepest_layer']}, and the "
+            f"bound on regret, {short['bound_a_pull']:.3g} a pull, is above the {short['uniform_a_pull']:.3g} that "
+            f"uniform random play loses. The bound falls below that {when}. "
+            "--preset practical, the default, has constants that are meant for horizons like this one."
+        )
+
+
+def rounded(number: int) -> str:
+    """Two digits of a large number: 7415103 as 7,400,000."""
+    digits = max(0, len(str(number)) - 2)
+    return f"{round(number, -digits):,}"
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def write_files(result: RunResult, folder: Path, name: str) -> tuple[list[Path], str | None]:
+    """Data, table and figure of a run; what was written, and what to install for what was not."""
+    stem = folder / re.sub(r"[^\w.-]", "_", name)
+    files = [result.save(stem.with_name(stem.name + ".npz")), write_csv(result, stem.with_name(stem.name + ".csv"))]
+    figure = stem.with_name(stem.name + ".png")
+    try:
+        result.plot(figure)
+    except MissingExtra as error:
+        return files, f"no figure: {error}"
+    return [*files, figure], None
+
+
+def write_csv(result: RunResult, path: Path) -> Path:
+    """The recorded rows; with every pull recorded also arm, layer and client."""
+    columns = {name: getattr(result, name) for name in ("pulls", *SUMS, *COUNTS)}
+    if result.arms is not None:
+        columns |= {"arm": result.arms, "layer": result.layers, "client": result.clients}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    return path
+
+
+# --- variants and plugins -------------------------------------------------------------------------------------------
+
+
+def variant_rows(registry: Registry) -> list[dict[str, Any]]:
+    """Every registered variant as plain data; one that can't be made says why in place of a summary."""
+    rows = []
+    for name in registry.names("variants"):
+        try:
+            variant = registry.create("variants", name, {})
+        except FedsuplinError as error:
+            rows.append({"name": name, "error": str(error)})
+            continue
+        parts = {axis: part if isinstance(part := getattr(variant, axis), str) else repr(part) for axis in AXES}
+        rest = {key: getattr(variant, key) for key in ("summary", "syncs", "lazy", "theorem")}
+        rows.append({"name": name, **rest, **parts})
+    return rows
+
+
+def variants_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_lines=False, pad_edge=False)
+    for heading, ratio in (("variant", None), ("what it is", 2), ("made of", 3)):
+        table.add_column(heading, ratio=ratio, overflow="fold", style="bold" if heading == "variant" else None)
+    for row in rows:
+        table.add_row(row["name"], *(("", row["error"]) if "error" in row else (what_it_is(row), made_of(row))), end_section=True)
+    return table
+
+
+def what_it_is(row: Mapping[str, Any]) -> str:
+    return f"{row['summary']}\n({row['theorem'] or 'no theorem of the paper'})"
+
+
+def made_of(row: Mapping[str, Any]) -> str:
+    decides = "lazy (decides from its last download)" if row["lazy"] else "eager (decides from all it has)"
+    return f"{parts_in_words(row)}\n{SYNCS[row['syncs']]}\n{decides}"
+
+
+def plugin_rows(registry: Registry) -> list[dict[str, Any]]:
+    """Every registered name with where it comes from and the first line of its documentation."""
+    rows = []
+    for kind in KINDS:
+        for name in registry.names(kind):
+            source = registry.owner(kind, name)
+            what = first_line(registry, kind, name)
+            rows.append(
+                {
+                    "kind": SINGULAR[kind],
+                    "name": name,
+                    "package": source.package,
+                    "version": source.version,
+                    "what": what,
+                }
+            )
+    return rows
+
+
+def first_line(registry: Registry, kind: str, name: str) -> str:
+    """Of the docstring; a variant is data, and has its summary instead."""
+    factory = registry.factory(kind, name)
+    try:
+        text = registry.create(kind, name, {}).summary if kind == "variants" else inspect.getdoc(factory)
+    except FedsuplinError as error:
+        text = str(error)
+    return (text or "").strip().partition("\n")[0]
+
+
+def plugins_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """By kind; the kind is a line of its own, so that three columns fit a terminal."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("kind and name", "package", "what it is"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "kind and name")
+    previous = None
+    for row in rows:
+        if row["kind"] != previous:
+            table.add_section()
+            table.add_row(Text(row["kind"], style="bold"))
+        table.add_row(f"  {row['name']}", f"{row['package']} {row['version']}", row["what"])
+        previous = row["kind"]
+    return table
+
+
+def console() -> Console:
+    """Standard output as it is now; what we print is text, never markup."""
+    return Console(markup=False, emoji=False, highlight=False)

@@ -1,0 +1,21 @@
+"""The examples in docstrings run, and every public class and function has one."""
+
+import doctest
+import importlib
+import pkgutil
+
+import fedsuplin
+import pytest
+
+MODULES = [f"fedsuplin.{module.name}" for module in pkgutil.iter_modules(fedsuplin.__path__)]
+WITHOUT = {"FedsuplinError", "InvalidInput", "MissingExtra", "NumericalError", "PluginError", "UnknownName", "__version__", "hookimpl"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(fedsuplin.__all__) - WITHOUT))
+def test_every_public_name_has_an_example(name):
+    assert ">>> " in getattr(fedsuplin, name).__doc__

@@ -1,0 +1,262 @@
+"""Plugins: found, validated and named; one that is broken is reported and left out."""
+
+import subprocess
+import sys
+import types
+import warnings
+
+import pytest
+
+import fedsuplin as fsl
+from fedsuplin import hookspecs
+from fedsuplin.registry import KINDS, REQUIRED, SINGULAR, Registry, plugins
+
+
+class EntryPoint:
+    """An entry point of a made-up package."""
+
+    def __init__(self, name, package, module=None, error=None):
+        self.name, self._module, self._error = name, module, error
+        self.dist = types.SimpleNamespace(name=package, version="1.2")
+
+    def load(self):
+        if self._error:
+            raise self._error
+        return self._module
+
+
+def module(**hooks):
+    """A plugin module that implements the given hooks."""
+    made = types.ModuleType("made_up")
+    for name, function in hooks.items():
+        setattr(made, name, fsl.hookimpl(specname=None)(function))
+    return made
+
+
+class Nightly:
+    """At night only."""
+
+    def fires(self, gain, elapsed):
+        return elapsed > 1000
+
+
+def registers(name, factory=Nightly):
+    def fedsuplin_register_triggers(register):
+        register(name, factory)
+
+    return module(fedsuplin_register_triggers=fedsuplin_register_triggers)
+
+
+GOOD = EntryPoint("good", "good-package", registers("nightly"))
+
+
+def loaded(*entry_points):
+    """A registry of these entry points, and what it warned."""
+    registry = Registry(lambda: list(entry_points))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        registry.names("triggers")
+    return registry, [str(warning.message) for warning in said]
+
+
+def test_a_third_partys_trigger_is_found_by_name():
+    registry, said = loaded(GOOD)
+    assert registry.names("triggers") == ["nightly"] and said == []
+    assert registry.create("triggers", "nightly", {}).fires(0.0, 2000)
+    assert registry.owner("triggers", "nightly").package == "good-package"
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (
+            EntryPoint("bad", "bad-package", error=ImportError("no module named numba")),
+            "ImportError: no module named numba",
+        ),
+        (
+            EntryPoint("bad", "bad-package", module(fedsuplin_register_triggerz=lambda register: None)),
+            "unknown hook 'fedsuplin_register_triggerz'. Did you mean 'fedsuplin_register_triggers'",
+        ),
+        (EntryPoint("bad", "bad-package", registers("")), "the name must be a non-empty string"),
+        (
+            EntryPoint("bad", "bad-package", registers("thing", 3)),
+            "trigger 'thing' is registered with 3, which can't be called",
+        ),
+    ],
+)
+def test_a_broken_plugin_is_named_with_its_package_and_the_rest_works(broken, message):
+    registry, said = loaded(broken, GOOD)
+    assert registry.names("triggers") == ["nightly"]
+    assert len(said) == 1 and "plugin 'bad' of package bad-package 1.2 was left out" in said[0] and message in said[0]
+    assert [bool(source.error) for source in registry.sources()] == [True, False]
+    with pytest.raises(fsl.UnknownName, match="bad-package 1.2 failed to load"):
+        registry.factory("triggers", "thing")
+
+
+def test_a_name_that_is_taken_stays_with_its_first_owner():
+    registry, said = loaded(EntryPoint("second", "z-package", registers("nightly")), GOOD)
+    assert registry.owner("triggers", "nightly").package == "good-package"
+    assert "trigger 'nightly' is already registered by plugin 'good' of package good-package 1.2" in said[0]
+
+
+def test_two_entry_points_of_one_name_in_two_packages_both_count():
+    registry, said = loaded(GOOD, EntryPoint("good", "other-package", registers("daily")))
+    assert registry.names("triggers") == ["daily", "nightly"] and said == []
+
+
+def test_nobody_takes_a_built_ins_name():
+    """Ours come first, whatever the other package is called."""
+    registry, said = loaded(
+        EntryPoint("a", "aaa", registers("nightly")), EntryPoint("triggers", "fedsuplin", registers("nightly"))
+    )
+    assert registry.owner("triggers", "nightly").package == "fedsuplin" and "already registered" in said[0]
+
+
+def test_a_plugin_registers_all_or_nothing():
+    def twice(register):
+        register("one", Nightly)
+        register("one", Nightly)
+
+    registry, said = loaded(EntryPoint("bad", "bad-package", module(fedsuplin_register_triggers=twice)))
+    assert registry.names("triggers") == [] and "trigger 'one' is registered twice" in said[0]
+
+
+def test_a_plugin_that_lacks_what_its_kind_must_offer_is_refused():
+    registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", object)))
+    with pytest.raises(fsl.PluginError, match="trigger 'odd' lacks fires"):
+        registry.create("triggers", "odd", {})
+    with pytest.raises(fsl.PluginError, match="given as a trigger, lacks fires"):
+        fsl.make("async", dim=2, n_arms=2, n_clients=2, horizon=10, trigger=object())
+
+
+def test_a_factory_that_fails_is_named():
+    def explode():
+        raise RuntimeError("boom")
+
+    registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", explode)))
+    with pytest.raises(fsl.PluginError, match="trigger 'odd' of plugin 'odd' of package odd-package 1.2 could not be made: boom"):
+        registry.create("triggers", "odd", {})
+
+
+def test_an_unknown_kind_lists_the_kinds():
+    with pytest.raises(fsl.UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"):
+        plugins.names("trigger")
+
+
+def test_every_hook_is_documented_named_and_checked():
+    for kind in KINDS:
+        assert getattr(hookspecs, f"fedsuplin_register_{kind}").__doc__.strip().endswith((".", "?"))
+        assert kind in SINGULAR and kind in REQUIRED
+        assert plugins.names(kind), f"no built-in uses the hook for {kind}"
+
+
+def test_every_built_in_is_documented_and_owned_by_us():
+    for kind in KINDS:
+        for name in plugins.names(kind):
+            assert plugins.owner(kind, name).package == "fedsuplin"
+            if kind == "variants":
+                assert plugins.create(kind, name, {}).summary
+            else:
+                assert plugins.factory(kind, name).__doc__
+
+
+def test_importing_fedsuplin_loads_no_plugin():
+    code = "import sys, fedsuplin; print([m for m in sys.modules if m.startswith('fedsuplin_plugins')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# --- rules as plain Python -----------------------------------------------------------------------------------------------
+
+SIZES = {"dim": 4, "n_arms": 5, "n_clients": 2}
+
+
+class PythonTrigger:
+    def __init__(self, rule):
+        self.fires = rule
+
+
+class PythonWeighting:
+    def __init__(self, rule):
+        self.weight = rule
+
+
+def test_python_rules_give_the_trajectory_of_the_compiled_ones():
+    from fedsuplin_plugins.triggers import Determinant
+    from fedsuplin_plugins.weightings import CorruptionWeight
+
+    problem = fsl.SyntheticProblem(**SIZES, seed=0)
+    trigger, weighting = Determinant(C=0.5), CorruptionWeight(corruption=10.0, gamma=0.2)
+    compiled = fsl.run("async", problem, horizon=2000, record="all", trigger=trigger, weighting=weighting)
+    python = fsl.run(
+        "async",
+        problem,
+        horizon=2000,
+        record="all",
+        trigger=PythonTrigger(trigger.fires),
+        weighting=PythonWeighting(weighting.weight),
+    )
+    assert (compiled.arms == python.arms).all() and (compiled.communication == python.communication).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -1.0, float("inf")])
+def test_a_bad_weight_ends_the_run_with_the_plugin_the_pull_and_the_results_so_far(bad):
+    count = iter(range(10**6))
+    weighting = PythonWeighting(lambda norm, sigma: bad if next(count) == 70 else 1.0)
+    with pytest.raises(fsl.PluginError, match="PythonWeighting.*negative or not finite, at pull 70") as caught:
+        fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=500, weighting=weighting, record="all")
+    assert caught.value.result.n_pulls == 70 and not caught.value.result.complete
+
+
+@pytest.mark.parametrize("part", ["trigger", "weighting"])
+def test_a_rule_that_raises_ends_the_run_with_its_error(part):
+    def explode(first, second):
+        raise RuntimeError("out of luck")
+
+    rule = PythonTrigger(explode) if part == "trigger" else PythonWeighting(explode)
+    with pytest.raises(
+        fsl.PluginError, match=f"Python{part.capitalize()}.* raised RuntimeError: out of luck, at pull 0"
+    ) as caught:
+        fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=500, **{part: rule})
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_compiled_rule_with_another_signature_is_refused_when_the_run_is_set_up():
+    from fedsuplin_ext.rules import weighting
+
+    class Wrong:
+        def fires(self, gain, elapsed):
+            return False
+
+        def compiled(self):
+            return weighting("unit")
+
+    with pytest.raises(
+        TypeError, match=r"signature 'double \(double, double, void \*\)', it must be 'int \(double, double, void \*\)'"
+    ):
+        fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=10, trigger=Wrong())
+
+
+def test_a_compiled_rule_that_does_not_exist_is_refused():
+    from fedsuplin_ext.rules import trigger
+
+    with pytest.raises(ValueError, match="no compiled rule 'sometimes'; there are gain_above"):
+        trigger("sometimes")
+
+
+def test_a_noise_model_with_bad_numbers_is_refused():
+    from fedsuplin_plugins.noise import Gaussian
+
+    class Odd(Gaussian):
+        def radii(self, setting):
+            return [1.0, float("nan")]
+
+    with pytest.raises(fsl.PluginError, match="radii must be 3 finite numbers"):
+        fsl.make("async", **SIZES, horizon=10, noise=Odd())
+
+
+def test_a_policy_without_a_compiled_decision_is_refused():
+    class Guess:
+        kernel = "guess"
+
+    with pytest.raises(fsl.UnknownName, match="unknown decision kernel 'guess'.*layered, optimism"):
+        fsl.make("async", **SIZES, horizon=10, policy=Guess())
