@@ -24,6 +24,7 @@ PROBLEMS = (  # d, K, M, noise scale, T
     (8, 50, 10, 0.3, 40_000),
     (5, 5, 10, 0.1, 20_000),
 )
+HEADS = [f"d={d} K={k} M={m} sd={s:g} T={t // 1000}k" for d, k, m, s, t in PROBLEMS]
 
 
 def problem_for(variant: str, sizes: tuple, seed: int) -> fsl.SyntheticProblem:
@@ -45,10 +46,22 @@ def share_of_uniform(variant: str, sizes: tuple, **parameters: float) -> tuple[f
     )
 
 
+def print_against_silence() -> None:
+    """The chosen preset as it is, and the same learners when they never talk (eager, since they wait for nobody)."""
+    print("| variant | " + " | ".join(HEADS) + " |")
+    print("|---|" + "---|" * len(HEADS))
+    for label, variant, parameters in (
+        ("async", "async", {}),
+        ("sync", "sync", {}),
+        ("async, never talking", "async", {"trigger": "never", "lazy": False}),
+    ):
+        cells = [f"{share_of_uniform(variant, sizes, **parameters)[0]:.2f} %" for sizes in PROBLEMS]
+        print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main(variants: list[str]) -> None:
-    heads = [f"d={d} K={k} M={m} sd={s:g} T={t // 1000}k" for d, k, m, s, t in PROBLEMS]
-    print("| variant | ridge | alpha_scale | " + " | ".join(heads) + " |")
-    print("|---|---|---|" + "---|" * len(heads))
+    print("| variant | ridge | alpha_scale | " + " | ".join(HEADS) + " |")
+    print("|---|---|---|" + "---|" * len(HEADS))
     with ThreadPoolExecutor(2) as pool:
         for variant in variants:
             for ridge in RIDGES:
@@ -62,4 +75,7 @@ def main(variants: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["async", "sync", "variance", "robust"])
+    if sys.argv[1:] == ["silence"]:
+        print_against_silence()
+    else:
+        main(sys.argv[1:] or ["async", "sync", "variance", "robust"])

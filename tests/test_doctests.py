@@ -4,11 +4,21 @@ import doctest
 import importlib
 import pkgutil
 
-import fedsuplin
 import pytest
 
+import fedsuplin
+
 MODULES = [f"fedsuplin.{module.name}" for module in pkgutil.iter_modules(fedsuplin.__path__)]
-WITHOUT = {"FedsuplinError", "InvalidInput", "MissingExtra", "NumericalError", "PluginError", "UnknownName", "__version__", "hookimpl"}
+WITHOUT = {
+    "FedsuplinError",
+    "InvalidInput",
+    "MissingExtra",
+    "NumericalError",
+    "PluginError",
+    "UnknownName",
+    "__version__",
+    "hookimpl",
+}
 
 
 @pytest.mark.parametrize("name", MODULES)
