@@ -9,7 +9,7 @@ MODULES = ["norms", "gram", "screening", "pool", "rules", "loop"]
 
 # Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.
 # -fno-math-errno lets sqrt become one instruction; no flag here allows the compiler to reorder or drop arithmetic.
-FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno", "-ffp-contract=fast"]
+FLAGS = [] if sys.platform == "win32" else ["-O3", "-g0", "-fno-math-errno", "-ffp-contract=fast"]
 
 extensions = [
     Extension(
