@@ -32,10 +32,11 @@ def test_norms_and_estimates_are_the_quadratic_form_and_the_dot_product(d, n_arm
     inverse, theta_hat = positive_definite(rng, d), rng.standard_normal(d)
     contexts = np.zeros((d, norms.pad(n_arms)))
     contexts[:, :n_arms] = rng.standard_normal((d, n_arms))
-    norm2, estimate = norms.norms_and_estimates(padded_square(inverse), theta_hat, contexts, kernels)
-    np.testing.assert_allclose(norm2, np.einsum("ia,ij,ja->a", contexts, inverse, contexts), rtol=1e-11, atol=1e-13)
+    norm, estimate = norms.norms_and_estimates(padded_square(inverse), theta_hat, contexts, kernels)
+    expected = np.sqrt(np.einsum("ia,ij,ja->a", contexts, inverse, contexts))
+    np.testing.assert_allclose(norm, expected, rtol=1e-11, atol=1e-13)
     np.testing.assert_allclose(estimate, theta_hat @ contexts, rtol=1e-11, atol=1e-12)
-    assert (norm2[n_arms:] == 0).all() and (estimate[n_arms:] == 0).all()
+    assert (norm[n_arms:] == 0).all() and (estimate[n_arms:] == 0).all()
 
 
 @settings(deadline=None, max_examples=60)

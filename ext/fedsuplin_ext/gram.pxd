@@ -1,19 +1,30 @@
 # What is known of a layer, and how it grows: snapshots, what a client has gathered since, updates and merges.
 #
 # Legend: A gram, b moment, P = A⁻¹, θ̂ = P b; ΔA, Δb what was gathered since the download; v = √ω x one weighted observation.
-# Matrices are d × ld, full and symmetric; vectors have ld entries; padding is 0.
+# Matrices are d × ld; inverses are full and symmetric, of A and ΔA only the upper triangle is kept; vectors have ld entries;
+# padding is 0.
 
 from fedsuplin_ext.norms cimport KernelSet
+
+cdef enum:
+    MOST_SPIKES = 6
+
+cdef enum Quiet:                     # can an arm of this layer be wider than the target?
+    UNKNOWN, LOUD                    # not known; yes, or it could not be excluded
+    QUIET                            # no, or only along the few directions kept with the snapshot: see quiet.pyx
 
 cdef struct Snapshot:                # one layer of the server at one moment; never changed while a client holds it
     Snapshot* next                   # the free list
     int refs                         # holders: the server and the clients that downloaded it
     int age                          # rank-one steps since the inverse was last factorised
+    int quiet                        # see Quiet; A only grows, so what grows out of a quiet snapshot is quiet
+    int n_spikes                     # directions along which a quiet layer has to be looked at
     double log_det                   # ln det A − ln det λI
     double* gram                     # A
     double* inverse                  # P
     double* moment                   # b
     double* theta                    # θ̂
+    double* spikes                   # MOST_SPIKES vectors
 
 cdef struct Pending:                 # what one client has gathered in one layer since its download
     Pending* next                    # the free list
@@ -34,12 +45,14 @@ cdef struct Work:                    # sizes, kernels and scratch space; owned b
     int eager
     double log_det_ridge             # ln det λI
     const KernelSet* k
-    double* matrix                   # d × ld
+    double* matrix                   # d × ld each
+    double* second_matrix
     double* v                        # ld
     double* y                        # ld
     double* u                        # ld
 
 cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil
+cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil
 cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil
 cdef int settle(Work* w, Snapshot* s) noexcept nogil

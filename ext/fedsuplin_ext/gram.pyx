@@ -84,7 +84,7 @@ cdef int observe_dense(Work* w, const Snapshot* held, Pending* p, const double* 
         w.k.matvec(p.inverse, w.ld, w.v, w.d, w.y)
     p.gain += deflate(w)
     w.k.add_outer(p.inverse, p.inverse, w.ld, w.u, -1.0, w.d)
-    w.k.add_outer(p.delta, p.delta, w.ld, w.v, 1.0, w.d)
+    w.k.add_outer_upper(p.delta, p.delta, w.ld, w.v, 1.0, w.d)
     p.age += 1
     return refresh_client(w, held, p) if p.age >= w.refresh else 0
 
@@ -95,7 +95,7 @@ cdef void form_matrices(Work* w, const Snapshot* held, Pending* p) noexcept nogi
     cdef ptrdiff_t j
     memset(w.matrix, 0, size)
     for j in range(p.n):
-        w.k.add_outer(w.matrix, w.matrix, w.ld, p.delta + j * w.ld, 1.0, w.d)
+        w.k.add_outer_upper(w.matrix, w.matrix, w.ld, p.delta + j * w.ld, 1.0, w.d)
     memcpy(p.delta, w.matrix, size)
     memcpy(w.matrix, held.inverse, size)
     for j in range(p.n):
@@ -130,6 +130,7 @@ cdef void client_theta(Work* w, const Snapshot* held, Pending* p) noexcept nogil
 cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
     """A ← A + ΔA, b ← b + Δb, and P, θ̂ and ln det with them. `into` may be `server`. Few vectors are rank-one steps."""
     cdef size_t size = w.d * w.ld * sizeof(double)
+    outgrow(w, into, server)
     if p.dense or server.age + p.n > w.refresh:
         if into != server:
             memcpy(into.gram, server.gram, size)
@@ -138,6 +139,14 @@ cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p
         return settle(w, into)
     merge_vectors(w, into, server, p)
     return 0 if isfinite(into.log_det) else OVERFLOW
+
+
+cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil:
+    """What is known of widths when A has grown: a quiet layer stays quiet, of a loud one nothing is known."""
+    into.quiet = QUIET if source.quiet == QUIET else UNKNOWN
+    if into.quiet == QUIET and into != source:
+        into.n_spikes = source.n_spikes
+        memcpy(into.spikes, source.spikes, source.n_spikes * w.ld * sizeof(double))
 
 
 cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
@@ -151,7 +160,7 @@ cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const P
         w.k.matvec(source.inverse, w.ld, w.v, w.d, w.y)
         log_det += deflate(w)
         w.k.add_outer(into.inverse, source.inverse, w.ld, w.u, -1.0, w.d)
-        w.k.add_outer(into.gram, source.gram, w.ld, w.v, 1.0, w.d)
+        w.k.add_outer_upper(into.gram, source.gram, w.ld, w.v, 1.0, w.d)
         source = into
     into.log_det, into.age = log_det, server.age + p.n
     w.k.matvec(into.inverse, w.ld, into.moment, w.d, into.theta)
@@ -167,7 +176,7 @@ cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
             into.gram[i] += p.delta[i]
     else:
         for j in range(p.n):
-            w.k.add_outer(into.gram, into.gram, w.ld, p.delta + j * w.ld, 1.0, w.d)
+            w.k.add_outer_upper(into.gram, into.gram, w.ld, p.delta + j * w.ld, 1.0, w.d)
 
 
 cdef int settle(Work* w, Snapshot* s) noexcept nogil:

@@ -15,19 +15,28 @@
 
 typedef struct {
     const char *name;
-    /* norm2[a] = x_aᵀ P x_a and estimate[a] = θ̂ᵀ x_a for all arms. */
+    /* width[a] = radius·√(x_aᵀ P x_a) and estimate[a] = θ̂ᵀ x_a for all arms. */
     void (*norms)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d, int lanes,
-                  double *norm2, double *estimate);
+                  double radius, double *width, double *estimate);
     /* estimate[a] = θ̂ᵀ x_a for all arms. */
     void (*estimates)(const double *theta, const double *X, ptrdiff_t ldx, int d, int lanes, double *estimate);
+    /* The largest of value[a] + sign·width[a] over the arms still kept; out[a] is 0 for those and −∞ for the others. */
+    double (*largest)(const double *value, const double *width, double sign, const double *out, int lanes);
+    /* Of the arms still kept, drop those with value[a] + sign·width[a] < threshold; returns how many are left. */
+    int (*keep)(const double *value, const double *width, double sign, double threshold, double *out, int lanes);
     /* y = P x; y has ldp entries. */
     void (*matvec)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y);
-    /* out = in + sign·u uᵀ, sign = ±1; out may be in. Stays symmetric to the last bit. */
-    void (*add_outer)(double *out, const double *in, ptrdiff_t ldp, const double *u, double sign, int d);
+    /* result = from + sign·u uᵀ, sign = ±1; result may be `from`. Stays symmetric to the last bit. */
+    void (*add_outer)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d);
+    /* The same for the upper triangle alone: what is below the diagonal is not kept up to date. */
+    void (*add_outer_upper)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d);
     /* xᵀy over n entries, n a multiple of FSL_LANES. */
     double (*dot)(const double *x, const double *y, ptrdiff_t n);
-    /* A ← A⁻¹ in place, and *log_det = ln det A; u is scratch of ldp entries. Returns 0, or i + 1 where pivot i is not positive. */
+    /* A ← A⁻¹, full, from the upper triangle of A, and *log_det = ln det A; u is scratch of ldp entries.
+     * Returns 0, or i + 1 where pivot i is not positive. */
     int (*invert)(double *A, ptrdiff_t ldp, int d, double *u, double *log_det);
+    /* Is every eigenvalue of P below `bound`? The pivots of bound·I − P tell; A is scratch of d × ldp entries, u of ldp. */
+    int (*below)(const double *P, ptrdiff_t ldp, int d, double bound, double *A, double *u);
 } fsl_kernel_set;
 
 #endif

@@ -57,7 +57,7 @@ FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *thet
 }
 
 FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
-                               double *norm2, double *estimate, const int R, const int NV)
+                               double radius, double *width, double *estimate, const int R, const int NV)
 {
     VEC q[4], e[4];
     int i = 0;
@@ -74,19 +74,21 @@ FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *the
     else if (d - i == 1)
         FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 1, NV);
     for (int v = 0; v < NV; v++) {
-        FN(store)(norm2 + v * W, q[v] + q[v]);
+        FN(store)(width + v * W, q[v] + q[v]);
         FN(store)(estimate + v * W, e[v]);
     }
+    for (int a = 0; a < NV * W; a++)
+        width[a] = radius * sqrt(width[a] > 0.0 ? width[a] : 0.0);
 }
 
 static FSL_TARGET void FN(norms)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
-                                 int lanes, double *norm2, double *estimate)
+                                 int lanes, double radius, double *width, double *estimate)
 {
     int a = 0;
     for (; a + 2 * W <= lanes; a += 2 * W)
-        FN(norm_block)(P, ldp, theta, X + a, ldx, d, norm2 + a, estimate + a, 4, 2);
+        FN(norm_block)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a, 4, 2);
     for (; a < lanes; a += W)
-        FN(norm_block)(P, ldp, theta, X + a, ldx, d, norm2 + a, estimate + a, 8, 1);
+        FN(norm_block)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a, 8, 1);
 }
 
 FSL_INLINE void FN(estimate_block)(const double *theta, const double *X, ptrdiff_t ldx, int d, double *estimate, const int NV)
@@ -114,6 +116,32 @@ static FSL_TARGET void FN(estimates)(const double *theta, const double *X, ptrdi
         FN(estimate_block)(theta, X + a, ldx, d, estimate + a, 4);
     for (; a < lanes; a += W)
         FN(estimate_block)(theta, X + a, ldx, d, estimate + a, 1);
+}
+
+/* Plain loops over FSL_LANES independent values, which compilers turn into vector maxima and blends as they stand. */
+static FSL_TARGET double FN(largest)(const double *value, const double *width, double sign, const double *out, int lanes)
+{
+    double m[FSL_LANES];
+    for (int l = 0; l < FSL_LANES; l++)
+        m[l] = -HUGE_VAL;
+    for (int a = 0; a < lanes; a += FSL_LANES)
+        for (int l = 0; l < FSL_LANES; l++) {
+            const double x = value[a + l] + sign * width[a + l] + out[a + l];
+            m[l] = x > m[l] ? x : m[l];
+        }
+    for (int l = 1; l < FSL_LANES; l++)
+        m[0] = m[l] > m[0] ? m[l] : m[0];
+    return m[0];
+}
+
+static FSL_TARGET int FN(keep)(const double *value, const double *width, double sign, double threshold, double *out, int lanes)
+{
+    double left = 0.0;
+    for (int a = 0; a < lanes; a++)
+        out[a] = value[a] + sign * width[a] >= threshold ? out[a] : -HUGE_VAL;
+    for (int a = 0; a < lanes; a++)
+        left += out[a] == 0.0 ? 1.0 : 0.0;
+    return (int)left;
 }
 
 /* NV vectors of y at once: y += Σ_j x_j P[j, ·], with no sum across lanes since P is symmetric. */
@@ -145,13 +173,23 @@ static FSL_TARGET void FN(matvec)(const double *P, ptrdiff_t ldp, const double *
     }
 }
 
-static FSL_TARGET void FN(add_outer)(double *out, const double *in, ptrdiff_t ldp, const double *u, double sign, int d)
+FSL_INLINE void FN(outer_rows)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d, const int upper)
 {
     for (int i = 0; i < d; i++) {
         const double ui = sign * u[i];
-        for (ptrdiff_t j = 0; j < ldp; j += W)
-            FN(store)(out + i * ldp + j, FN(load)(in + i * ldp + j) + ui * FN(load)(u + j));
+        for (ptrdiff_t j = upper ? i / W * W : 0; j < ldp; j += W)
+            FN(store)(result + i * ldp + j, FN(load)(from + i * ldp + j) + ui * FN(load)(u + j));
     }
+}
+
+static FSL_TARGET void FN(add_outer)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d)
+{
+    FN(outer_rows)(result, from, ldp, u, sign, d, 0);
+}
+
+static FSL_TARGET void FN(add_outer_upper)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d)
+{
+    FN(outer_rows)(result, from, ldp, u, sign, d, 1);
 }
 
 static FSL_TARGET double FN(dot)(const double *x, const double *y, ptrdiff_t n)
@@ -166,34 +204,59 @@ static FSL_TARGET double FN(dot)(const double *x, const double *y, ptrdiff_t n)
 }
 
 /* The sweep operator on each index in turn: A ← A − a_k a_kᵀ/p, then row and column k become a_k/p and the pivot −1/p; after
- * all of them A holds −A⁻¹. The pivots are those of Cholesky, the matrix stays symmetric to the last bit, and all the work
- * is in the rank-one kernel. At these sizes that beats LAPACK, whose threads would also get in the way of parallel runs. */
+ * all of them A holds −A⁻¹. The pivots are those of Cholesky, and all the work is in the rank-one kernel, on the upper
+ * triangle: row k right of the diagonal, column k above it. At these sizes that beats LAPACK, whose threads would also get
+ * in the way of parallel runs and whose bits depend on their number. */
 static FSL_TARGET int FN(invert)(double *A, ptrdiff_t ldp, int d, double *u, double *log_det)
 {
     double total = 0.0;
     for (int k = 0; k < d; k++) {
-        double *row = A + k * ldp;
-        const double p = row[k];
+        const double p = A[k * ldp + k];
         if (!(p > 0.0 && p < HUGE_VAL))
             return k + 1;
         const double root = 1.0 / sqrt(p);
         total += log(p);
-        for (ptrdiff_t j = 0; j < ldp; j++)
-            u[j] = root * row[j];
-        FN(add_outer)(A, A, ldp, u, -1.0, d);
-        for (int i = 0; i < d; i++)
-            A[i * ldp + k] = row[i] = root * u[i];
-        row[k] = -1.0 / p;
+        for (int j = 0; j < k; j++)
+            u[j] = root * A[j * ldp + k];
+        for (ptrdiff_t j = k; j < ldp; j++)
+            u[j] = root * A[k * ldp + j];
+        FN(add_outer_upper)(A, A, ldp, u, -1.0, d);
+        for (int i = 0; i < k; i++)
+            A[i * ldp + k] = root * u[i];
+        for (int j = k + 1; j < d; j++)
+            A[k * ldp + j] = root * u[j];
+        A[k * ldp + k] = -1.0 / p;
     }
     for (int i = 0; i < d; i++)
-        for (int j = 0; j < d; j++)
-            A[i * ldp + j] = -A[i * ldp + j];
+        for (int j = i; j < d; j++)
+            A[j * ldp + i] = A[i * ldp + j] = -A[i * ldp + j];
     *log_det = total;
     return 0;
 }
 
-static const fsl_kernel_set FN(set) = {FSL_STRING(FSL_SUFFIX), FN(norms), FN(estimates), FN(matvec),
-                                       FN(add_outer),         FN(dot),   FN(invert)};
+/* Gaussian elimination of bound·I − P, upper triangle: all pivots are positive where it is positive definite. */
+static FSL_TARGET int FN(below)(const double *P, ptrdiff_t ldp, int d, double bound, double *A, double *u)
+{
+    for (ptrdiff_t i = 0; i < d * ldp; i++)
+        A[i] = -P[i];
+    for (int k = 0; k < d; k++) {
+        const double p = A[k * ldp + k] + bound;
+        if (!(p > 0.0))
+            return 0;
+        const double root = 1.0 / sqrt(p);
+        for (ptrdiff_t j = k / W * W; j < ldp; j++)
+            u[j] = root * A[k * ldp + j];
+        for (int i = k + 1; i < d; i++)
+            for (ptrdiff_t j = i / W * W; j < ldp; j += W)
+                FN(store)(A + i * ldp + j, FN(load)(A + i * ldp + j) - u[i] * FN(load)(u + j));
+    }
+    return 1;
+}
+
+static const fsl_kernel_set FN(set) = {
+    FSL_STRING(FSL_SUFFIX), FN(norms),           FN(estimates), FN(largest), FN(keep),  FN(matvec),
+    FN(add_outer),          FN(add_outer_upper), FN(dot),       FN(invert),  FN(below),
+};
 
 #undef FSL_JOIN_
 #undef FSL_JOIN

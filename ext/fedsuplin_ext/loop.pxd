@@ -3,7 +3,7 @@
 from fedsuplin_ext.gram cimport Work
 from fedsuplin_ext.pool cimport Pool
 from fedsuplin_ext.rules cimport Rule, trigger_function, weight_function
-from fedsuplin_ext.screening cimport Layer, Numbers, Screen
+from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
 from fedsuplin_ext.gram cimport Snapshot
 
 cdef enum Status:

@@ -8,8 +8,9 @@ import numpy as np
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 from libc.string cimport memset
 
-from fedsuplin_ext.gram cimport Pending, add_pending, merge, observe, settle
+from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, merge, observe, outgrow, settle
 from fedsuplin_ext.norms cimport padded, pick
+from fedsuplin_ext.quiet cimport FIRST_PATIENCE
 from fedsuplin_ext.screening cimport inverse_of, layered, optimism
 
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
@@ -58,17 +59,17 @@ cdef class Engine:
         self.work.keep = 0 if eager else max(1, d // 2)
         self.work.log_det_ridge = d * log(ridge)
         self.work.k = pick(kernels)
-        self.work.matrix = self._doubles(d * ld)
+        self.work.matrix, self.work.second_matrix = self._doubles(d * ld), self._doubles(d * ld)
         self.work.v, self.work.y, self.work.u = self._doubles(ld), self._doubles(ld), self._doubles(ld)
         self.x, self.Px = self._doubles(ld), self._doubles(ld)
 
     cdef _make_screen(self, int n_arms):
         cdef ptrdiff_t lanes = padded(n_arms)
         self.screen.n_arms, self.screen.lanes = n_arms, <int>lanes
-        self.screen.norm2, self.screen.estimate, self.screen.width = self._doubles(lanes), self._doubles(lanes), self._doubles(lanes)
+        self.screen.estimate, self.screen.width, self.screen.out = self._doubles(lanes), self._doubles(lanes), self._doubles(lanes)
         self.screen.columns = self._doubles(self.work.d * lanes)
-        self.screen.arm = <int*>self._doubles(lanes)
-        self.screen.kept = self._bytes(lanes)
+        self.screen.spike, self.screen.spikes = self._doubles(lanes), self._doubles(lanes)
+        self.screen.arm, self.screen.source = <int*>self._doubles(lanes), <int*>self._doubles(lanes)
         self.means = self._doubles(lanes)
 
     cdef _make_numbers(self, algorithm):
@@ -79,6 +80,9 @@ cdef class Engine:
             radii[s], targets[s] = algorithm.radii[s], algorithm.target_widths[s]
         self.numbers.n_layers, self.numbers.radii, self.numbers.targets = n, radii, targets
         self.numbers.growth_scale, self.numbers.growth_offset = algorithm.radius_growth
+        self.screen.calm, self.screen.patience = <int*>self._doubles(n), <int*>self._doubles(n)
+        for s in range(n):
+            self.screen.patience[s] = FIRST_PATIENCE
 
     cdef _make_state(self, double ridge):
         """A = λI, b = 0 in one snapshot a layer, held by the server and by every client."""
@@ -87,7 +91,7 @@ cdef class Engine:
         self.client_regret, self.client_pulls = np.zeros(self.n_clients), np.zeros(self.n_clients, np.int64)
         self.layer_pulls = np.zeros(n_layers, np.int64)
         self._client_regret, self._client_pulls, self._layer_pulls = self.client_regret, self.client_pulls, self.layer_pulls
-        self.server = <Snapshot**>self._doubles(n_layers)
+        self.server = self.screen.server = <Snapshot**>self._doubles(n_layers)
         self.layers = <Layer*>self._bytes(self.n_clients * n_layers * sizeof(Layer))
         self.since, self.last_sync = <long long*>self._doubles(self.n_clients), <long long*>self._doubles(n_layers)
         self.marked = self._bytes(n_layers)
@@ -289,6 +293,7 @@ cdef class Engine:
                 into.gram[i] = self.server[s].gram[i]
             for i in range(self.work.ld):
                 into.moment[i] = self.server[s].moment[i]
+            outgrow(&self.work, into, self.server[s])
             self.pool.release(self.server[s])
             self.server[s] = into
             for client in range(self.n_clients):
@@ -374,7 +379,7 @@ cdef class Engine:
         if p == NULL:
             return known
         rows = self._matrix(p.delta, self.work.d if p.dense else p.n)
-        gathered = rows if p.dense else rows.T @ rows
+        gathered = whole(rows) if p.dense else rows.T @ rows
         known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": self._matrix(p.delta_moment, 1)[0]}
         if p.dense:
             known["inverse_with_delta"] = self._matrix(p.inverse, self.work.d)
@@ -383,11 +388,13 @@ cdef class Engine:
     cdef _describe(self, const Snapshot* s):
         d = self.work.d
         return {
-            "gram": self._matrix(s.gram, d),
+            "gram": whole(self._matrix(s.gram, d)),
             "inverse": self._matrix(s.inverse, d),
             "moment": self._matrix(s.moment, 1)[0],
             "theta_hat": self._matrix(s.theta, 1)[0],
             "log_det": s.log_det,
+            "quiet": ("unknown", "loud", "quiet")[s.quiet],
+            "n_spikes": s.n_spikes if s.quiet == QUIET else 0,
         }
 
     cdef _matrix(self, const double* start, Py_ssize_t rows):
@@ -398,6 +405,11 @@ cdef class Engine:
             for j in range(self.work.d):
                 view[i, j] = start[i * self.work.ld + j]
         return out
+
+
+def whole(upper):
+    """The symmetric matrix of which the upper triangle is kept."""
+    return np.triu(upper) + np.triu(upper, 1).T
 
 
 cdef void best_and_mean(const double* means, const unsigned char* mask, int n, double* best, double* mean) noexcept nogil:

@@ -42,17 +42,17 @@ def pad(n):
 
 
 def norms_and_estimates(double[:, ::1] inverse, double[::1] theta_hat, double[:, ::1] contexts, kernels=None):
-    """xᵀ A⁻¹ x and θ̂ᵀx for each column of `contexts` (d × lanes). All sides are padded, as the engine keeps them."""
+    """‖x‖ in A⁻¹ and θ̂ᵀx for each column of `contexts` (d × lanes). All sides are padded, as the engine keeps them."""
     cdef int d = contexts.shape[0]
     cdef int lanes = contexts.shape[1]
     cdef const KernelSet* k = pick(kernels)
     if lanes % FSL_LANES or inverse.shape[1] % FSL_LANES or inverse.shape[1] < d or inverse.shape[0] < d or theta_hat.shape[0] < d:
         raise ValueError(f"inverse {inverse.shape[0]}×{inverse.shape[1]}, contexts {d}×{lanes}: rows must be padded to a multiple of {FSL_LANES}")
-    norm2, estimate = np.empty(lanes), np.empty(lanes)
-    cdef double[::1] norm2_view = norm2, estimate_view = estimate
+    norm, estimate = np.empty(lanes), np.empty(lanes)
+    cdef double[::1] norm_view = norm, estimate_view = estimate
     with nogil:
-        k.norms(&inverse[0, 0], inverse.shape[1], &theta_hat[0], &contexts[0, 0], lanes, d, lanes, &norm2_view[0], &estimate_view[0])
-    return norm2, estimate
+        k.norms(&inverse[0, 0], inverse.shape[1], &theta_hat[0], &contexts[0, 0], lanes, d, lanes, 1.0, &norm_view[0], &estimate_view[0])
+    return norm, estimate
 
 
 def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kernels=None):

@@ -7,6 +7,8 @@ import numpy as np
 
 from libc.string cimport memset
 
+from fedsuplin_ext.gram cimport MOST_SPIKES, UNKNOWN
+
 
 cdef class Pool:
     """Slabs of Snapshot and Pending structs with their matrices, and the free lists through them."""
@@ -18,24 +20,25 @@ cdef class Pool:
 
     cdef int grow(self, Py_ssize_t snapshots, Py_ssize_t pending) except -1:
         """Make room for so many more of each. NumPy owns the memory; a failure leaves the pool as it was."""
-        cdef Py_ssize_t size = 2 * (self.d * self.ld + self.ld), i
+        cdef Py_ssize_t matrix = self.d * self.ld, i
+        cdef Py_ssize_t size_of_snapshot = 2 * matrix + (2 + MOST_SPIKES) * self.ld, size_of_pending = 2 * matrix + 2 * self.ld
         structs = np.zeros(snapshots * sizeof(Snapshot) + pending * sizeof(Pending), np.uint8)
-        numbers = np.zeros((snapshots + pending) * size)
+        numbers = np.zeros(snapshots * size_of_snapshot + pending * size_of_pending)
         cdef unsigned char[::1] struct_view = structs
         cdef double[::1] number_view = numbers
         cdef Snapshot* s = <Snapshot*>&struct_view[0]
         cdef Pending* p = <Pending*>(s + snapshots)
         cdef double* room = &number_view[0]
         for i in range(snapshots):
-            s.gram, s.inverse = room, room + self.d * self.ld
-            s.moment, s.theta = room + 2 * self.d * self.ld, room + 2 * self.d * self.ld + self.ld
+            s.gram, s.inverse = room, room + matrix
+            s.moment, s.theta, s.spikes = room + 2 * matrix, room + 2 * matrix + self.ld, room + 2 * matrix + 2 * self.ld
             s.next, self.free_snapshots = self.free_snapshots, s
-            s, room = s + 1, room + size
+            s, room = s + 1, room + size_of_snapshot
         for i in range(pending):
-            p.delta, p.inverse = room, room + self.d * self.ld
-            p.delta_moment, p.theta = room + 2 * self.d * self.ld, room + 2 * self.d * self.ld + self.ld
+            p.delta, p.inverse = room, room + matrix
+            p.delta_moment, p.theta = room + 2 * matrix, room + 2 * matrix + self.ld
             p.next, self.free_pending = self.free_pending, p
-            p, room = p + 1, room + size
+            p, room = p + 1, room + size_of_pending
         self.slabs.append((structs, numbers))
         self.snapshots_left += snapshots
         self.pending_left += pending
@@ -46,7 +49,7 @@ cdef class Pool:
         cdef Snapshot* s = self.free_snapshots
         self.free_snapshots = s.next
         self.snapshots_left -= 1
-        s.refs = 1
+        s.refs, s.quiet = 1, UNKNOWN
         return s
 
     cdef void release(self, Snapshot* s) noexcept nogil:

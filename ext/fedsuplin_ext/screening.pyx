@@ -7,6 +7,7 @@ the first widths equal up to rounding. The screening's own inequalities are as t
 from libc.math cimport INFINITY, fabs, sqrt
 
 from fedsuplin_ext.norms cimport padded
+from fedsuplin_ext.quiet cimport none_wide, note_calm
 
 cdef double TIE = 1e-9
 
@@ -28,23 +29,19 @@ cdef double radius_of(const Work* w, const Numbers* numbers, const Layer* layer,
     return numbers.radii[s] + numbers.growth_scale * sqrt(numbers.growth_offset + log_det)
 
 
-cdef void widths(Work* w, Screen* s, const double* X, ptrdiff_t ldx, int lanes, const Layer* layer, double radius) noexcept nogil:
+cdef void widths(Work* w, Screen* s, const Numbers* numbers, const Layer* layer, int q, const double* columns, int lanes) noexcept nogil:
     """width[a] = α‖x_a‖ in A⁻¹, estimate[a] = θ̂ᵀx_a."""
-    cdef int a
-    w.k.norms(inverse_of(w, layer), w.ld, theta_of(w, layer), X, ldx, w.d, lanes, s.norm2, s.estimate)
-    for a in range(lanes):
-        s.width[a] = radius * sqrt(s.norm2[a] if s.norm2[a] > 0 else 0.0)
+    w.k.norms(inverse_of(w, layer), w.ld, theta_of(w, layer), columns, lanes, w.d, lanes, radius_of(w, numbers, layer, q), s.width, s.estimate)
 
 
-cdef int first_of_largest(const Screen* s, const double* value, int n, double above) noexcept nogil:
+cdef int first_of_largest(Work* w, const Screen* s, const double* value, int n, int lanes, double above) noexcept nogil:
     """The first kept column whose value exceeds `above` and is within a relative 1e-9 of the largest; -1 if there is none."""
     cdef int a
-    cdef double largest = -INFINITY
+    cdef double largest = w.k.largest(value, value, 0.0, s.out, lanes)
+    if not largest > above:
+        return -1
     for a in range(n):
-        if s.kept[a] and value[a] > largest:
-            largest = value[a]
-    for a in range(n):
-        if s.kept[a] and value[a] > above and value[a] >= largest - TIE * fabs(largest):
+        if s.out[a] == 0 and value[a] > above and value[a] >= largest - TIE * fabs(largest):
             return a
     return -1
 
@@ -52,82 +49,69 @@ cdef int first_of_largest(const Screen* s, const double* value, int n, double ab
 cdef int layered(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask, int* layer) noexcept nogil:
     """The arm, and in `layer` the layer that chose it. `mask` is NULL or says which arms there are."""
     cdef const double* columns = X
-    cdef int n = s.n_arms, lanes = s.lanes, last = numbers.n_layers - 1, a, q
-    cdef double target
-    for a in range(n):
-        s.arm[a] = a
-        s.kept[a] = mask == NULL or mask[a]
+    cdef int n = s.n_arms, lanes = s.lanes, last = numbers.n_layers - 1, left = s.n_arms, by_estimate, a, q
+    cdef double target, best
+    begin(s, mask)
     for q in range(numbers.n_layers):
         layer[0] = q
-        if q == last and q > 0:  # chosen by estimate alone: no widths needed
+        target = numbers.targets[q]
+        by_estimate = q > 0 and (q == last or none_wide(w, s, numbers, layers[q].held, q, columns, lanes))
+        if by_estimate:
             w.k.estimates(theta_of(w, &layers[q]), columns, lanes, w.d, lanes, s.estimate)
         else:
-            widths(w, s, columns, lanes, lanes, &layers[q], radius_of(w, numbers, &layers[q], q))
+            if padded(left) < lanes:  # widths are dear enough to move the kept arms side by side
+                columns = side_by_side(w, s, columns, &n, &lanes)
+            widths(w, s, numbers, &layers[q], q, columns, lanes)
         if q == 0:
-            initial_screening(s, n)
+            best = w.k.largest(s.estimate, s.width, -1.0, s.out, lanes)  # keep a where r̂ + w ≥ max(r̂ − w)
+            w.k.keep(s.estimate, s.width, 1.0, best, s.out, lanes)
         if q == last:
-            return s.arm[first_of_largest(s, s.estimate, n, -INFINITY)]
-        target = numbers.targets[q]
-        a = first_of_largest(s, s.width, n, target)
-        if a >= 0:
-            return s.arm[a]
-        keep_estimates_near_best(s, n, 2 * target)
-        columns = compact(w, s, columns, &n, &lanes)
+            return s.arm[first_of_largest(w, s, s.estimate, n, lanes, -INFINITY)]
+        if not by_estimate:
+            a = first_of_largest(w, s, s.width, n, lanes, target)
+            if a >= 0:
+                return s.arm[a]
+            if q > 0:  # layer 0 needs its widths for the initial screening in any case
+                note_calm(w, s, numbers, layers[q].held, q)
+        best = w.k.largest(s.estimate, s.estimate, 0.0, s.out, lanes)  # keep a where r̂ ≥ max r̂ − 2w̄
+        left = w.k.keep(s.estimate, s.estimate, 0.0, best - 2 * target, s.out, lanes)
     return -1
 
 
-cdef void initial_screening(Screen* s, int n) noexcept nogil:
-    """Keep a where r̂ + w ≥ max(r̂ − w)."""
+cdef void begin(Screen* s, const unsigned char* mask) noexcept nogil:
+    """Every arm that there is, in its own column."""
     cdef int a
-    cdef double best = -INFINITY
-    for a in range(n):
-        if s.kept[a] and s.estimate[a] - s.width[a] > best:
-            best = s.estimate[a] - s.width[a]
-    for a in range(n):
-        s.kept[a] = s.kept[a] and s.estimate[a] + s.width[a] >= best
+    for a in range(s.n_arms):
+        s.arm[a] = a
+        s.out[a] = 0.0 if mask == NULL or mask[a] else -INFINITY
+    for a in range(s.n_arms, s.lanes):
+        s.out[a] = -INFINITY
 
 
-cdef void keep_estimates_near_best(Screen* s, int n, double slack) noexcept nogil:
-    """Keep a where r̂ ≥ max r̂ − 2w̄."""
-    cdef int a
-    cdef double best = -INFINITY
-    for a in range(n):
-        if s.kept[a] and s.estimate[a] > best:
-            best = s.estimate[a]
-    for a in range(n):
-        s.kept[a] = s.kept[a] and s.estimate[a] >= best - slack
-
-
-cdef const double* compact(Work* w, Screen* s, const double* columns, int* n, int* lanes) noexcept nogil:
-    """Move the kept columns side by side where that saves a vector: past layer 0 only they need work."""
-    cdef int a, left = 0, new_lanes, i
+cdef const double* side_by_side(Work* w, Screen* s, const double* columns, int* n, int* lanes) noexcept nogil:
+    """Move the kept columns side by side: past layer 0 only they need work."""
+    cdef int a, i, left = 0, new_lanes
     for a in range(n[0]):
-        left += s.kept[a]
-    new_lanes = <int>padded(left)
-    if new_lanes == lanes[0]:
-        return columns
-    left = 0
-    for a in range(n[0]):
-        if s.kept[a]:
-            s.width[left] = a  # the column it comes from; widths are not needed any more
-            s.arm[left] = s.arm[a]
+        if s.out[a] == 0:
+            s.source[left], s.arm[left] = a, s.arm[a]
             left += 1
+    new_lanes = <int>padded(left)
     for i in range(w.d):  # in place is safe: a column moves left, and the new rows are no longer than the old
         for a in range(left):
-            s.columns[i * new_lanes + a] = columns[i * lanes[0] + <int>s.width[a]]
+            s.columns[i * new_lanes + a] = columns[i * lanes[0] + s.source[a]]
         for a in range(left, new_lanes):
             s.columns[i * new_lanes + a] = 0.0
-    for a in range(left):
-        s.kept[a] = 1
+    for a in range(new_lanes):
+        s.out[a] = 0.0 if a < left else -INFINITY
     n[0], lanes[0] = left, new_lanes
     return s.columns
 
 
 cdef int optimism(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask) noexcept nogil:
     """arg max of r̂ + w, in the one layer there is."""
-    cdef int a, n = s.n_arms
-    widths(w, s, X, s.lanes, s.lanes, &layers[0], radius_of(w, numbers, &layers[0], 0))
-    for a in range(n):
-        s.kept[a] = mask == NULL or mask[a]
+    cdef int a
+    begin(s, mask)
+    widths(w, s, numbers, &layers[0], 0, X, s.lanes)
+    for a in range(s.lanes):
         s.width[a] += s.estimate[a]
-    return first_of_largest(s, s.width, n, -INFINITY)
+    return first_of_largest(w, s, s.width, s.n_arms, s.lanes, -INFINITY)
