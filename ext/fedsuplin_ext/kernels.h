@@ -37,6 +37,8 @@ typedef struct {
     int (*invert)(double *A, ptrdiff_t ldp, int d, double *u, double *log_det);
     /* Is every eigenvalue of P below `bound`? The pivots of bound·I − P tell; A is scratch of d × ldp entries, u of ldp. */
     int (*below)(const double *P, ptrdiff_t ldp, int d, double bound, double *A, double *u);
+    /* n times twelve independent multiply-adds of whole vectors: what this CPU can do at most. Returns the flops done. */
+    double (*peak)(long n, double *sink);
 } fsl_kernel_set;
 
 #endif

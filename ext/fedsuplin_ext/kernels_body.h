@@ -10,9 +10,11 @@
 #if FSL_WIDTH > 1
 typedef double FN(vec) __attribute__((vector_size(FSL_WIDTH * 8), aligned(8), may_alias));
 #define FSL_INLINE static inline __attribute__((always_inline)) FSL_TARGET
+#define FSL_NOINLINE __attribute__((noinline))
 #else
 typedef double FN(vec);
 #define FSL_INLINE static inline
+#define FSL_NOINLINE
 #endif
 #define VEC FN(vec)
 #define W FSL_WIDTH
@@ -25,8 +27,21 @@ FSL_INLINE VEC FN(splat)(double a)
     return v + a;
 }
 
-/* One block of NV vectors of arms. With t_i = ½P_ii x_i + Σ_{j<i} P_ij x_j, the norm is 2 Σ_i x_i t_i: half the matrix is
- * read. R rows at a time share the loads of x_j, and R × NV accumulators hide the latency of the multiply-adds. */
+/* t_r += Σ_j P_{i+r, j} x_j over columns j of the R rows at p: R × NV accumulators share the loads of x_j and hide the latency
+ * of the multiply-adds. */
+FSL_INLINE void FN(norm_columns)(const double *p, ptrdiff_t ldp, const double *X, ptrdiff_t ldx, int from, int to, VEC t[8][4],
+                                 const int R, const int NV)
+{
+    for (int j = from; j < to; j++)
+        for (int v = 0; v < NV; v++) {
+            const VEC xj = FN(load)(X + j * ldx + v * W);
+            for (int r = 0; r < R; r++)
+                t[r][v] += p[r * ldp + j] * xj;
+        }
+}
+
+/* R rows of one block of arms: x_iᵀ(2 Σ_{j<i} P_ij x_j + Σ_{j in the block} P_ij x_j), so that half the matrix is read and the
+ * diagonal block is a loop like the rest. */
 FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int i,
                               VEC *q, VEC *e, const int R, const int NV)
 {
@@ -34,25 +49,23 @@ FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *thet
     for (int r = 0; r < R; r++)
         for (int v = 0; v < NV; v++)
             t[r][v] = FN(splat)(0.0);
-    for (int j = 0; j < i; j++) {
-        const double *p = P + j * ldp + i; /* P_{i+r, j}, read from row j by symmetry */
-        const double *x = X + j * ldx;
-        for (int v = 0; v < NV; v++) {
-            const VEC xj = FN(load)(x + v * W);
-            for (int r = 0; r < R; r++)
-                t[r][v] += p[r] * xj;
+    FN(norm_columns)(P + i * ldp, ldp, X, ldx, 0, i, t, R, NV);
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < NV; v++)
+            t[r][v] += t[r][v];
+    FN(norm_columns)(P + i * ldp, ldp, X, ldx, i, i + R, t, R, NV);
+    for (int v = 0; v < NV; v++) {
+        VEC even = FN(splat)(0.0), sum = FN(splat)(0.0);
+        for (int r = 0; r < R; r++) {
+            const VEC xi = FN(load)(X + (i + r) * ldx + v * W);
+            if (r % 2)
+                q[v] += t[r][v] * xi;
+            else
+                even += t[r][v] * xi;
+            sum += theta[i + r] * xi;
         }
-    }
-    for (int r = 0; r < R; r++) {
-        const double *x = X + (i + r) * ldx;
-        for (int v = 0; v < NV; v++) {
-            const VEC xi = FN(load)(x + v * W);
-            VEC s = t[r][v] + (0.5 * P[(i + r) * ldp + i + r]) * xi;
-            for (int c = 0; c < r; c++)
-                s += P[(i + c) * ldp + i + r] * FN(load)(X + (i + c) * ldx + v * W);
-            q[v] += s * xi;
-            e[v] += theta[i + r] * xi;
-        }
+        q[v] += even;
+        e[v] += sum;
     }
 }
 
@@ -60,35 +73,45 @@ FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *the
                                double radius, double *width, double *estimate, const int R, const int NV)
 {
     VEC q[4], e[4];
-    int i = 0;
+    int i = d % R; /* the odd rows come first, where a row has hardly anything left of the diagonal */
     for (int v = 0; v < NV; v++)
         q[v] = e[v] = FN(splat)(0.0);
-    for (; i + R <= d; i += R)
+    for (int row = 0; row < i; row++)
+        FN(norm_rows)(P, ldp, theta, X, ldx, row, q, e, 1, NV);
+    for (; i < d; i += R)
         FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, R, NV);
-    for (; i + 4 <= d; i += 4)
-        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 4, NV);
-    if (d - i == 3)
-        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 3, NV);
-    else if (d - i == 2)
-        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 2, NV);
-    else if (d - i == 1)
-        FN(norm_rows)(P, ldp, theta, X, ldx, i, q, e, 1, NV);
     for (int v = 0; v < NV; v++) {
-        FN(store)(width + v * W, q[v] + q[v]);
+        FN(store)(width + v * W, q[v]);
         FN(store)(estimate + v * W, e[v]);
     }
     for (int a = 0; a < NV * W; a++)
         width[a] = radius * sqrt(width[a] > 0.0 ? width[a] : 0.0);
 }
 
+/* Each shape of block is a function of its own: together in one they cost the compiler its registers. */
+#define FSL_NORM_BLOCK(name, R, NV)                                                                                            \
+    static FSL_NOINLINE FSL_TARGET void FN(name)(const double *P, ptrdiff_t ldp, const double *theta, const double *X,         \
+                                                 ptrdiff_t ldx, int d, double radius, double *width, double *estimate)         \
+    {                                                                                                                          \
+        FN(norm_block)(P, ldp, theta, X, ldx, d, radius, width, estimate, R, NV);                                              \
+    }
+FSL_NORM_BLOCK(norm_block_1, 8, 1)
+FSL_NORM_BLOCK(norm_block_2, 4, 2)
+FSL_NORM_BLOCK(norm_block_3, 3, 3)
+#undef FSL_NORM_BLOCK
+
 static FSL_TARGET void FN(norms)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
                                  int lanes, double radius, double *width, double *estimate)
 {
     int a = 0;
+    if (lanes >= 3 * W && lanes % (2 * W) == W) { /* an odd vector rides along: alone it would cost as much as two */
+        FN(norm_block_3)(P, ldp, theta, X, ldx, d, radius, width, estimate);
+        a = 3 * W;
+    }
     for (; a + 2 * W <= lanes; a += 2 * W)
-        FN(norm_block)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a, 4, 2);
+        FN(norm_block_2)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a);
     for (; a < lanes; a += W)
-        FN(norm_block)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a, 8, 1);
+        FN(norm_block_1)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a);
 }
 
 FSL_INLINE void FN(estimate_block)(const double *theta, const double *X, ptrdiff_t ldx, int d, double *estimate, const int NV)
@@ -253,9 +276,23 @@ static FSL_TARGET int FN(below)(const double *P, ptrdiff_t ldp, int d, double bo
     return 1;
 }
 
+static FSL_TARGET double FN(peak)(long n, double *sink)
+{
+    VEC x[12];
+    const VEC a = FN(splat)(0.999), b = FN(splat)(1e-9);
+    for (int i = 0; i < 12; i++)
+        x[i] = FN(splat)((double)i);
+    for (long k = 0; k < n; k++)
+        for (int i = 0; i < 12; i++)
+            x[i] = x[i] * a + b;
+    for (int i = 0; i < 12; i++)
+        *sink += ((const double *)&x[i])[0];
+    return 2.0 * 12 * W * (double)n;
+}
+
 static const fsl_kernel_set FN(set) = {
-    FSL_STRING(FSL_SUFFIX), FN(norms),           FN(estimates), FN(largest), FN(keep),  FN(matvec),
-    FN(add_outer),          FN(add_outer_upper), FN(dot),       FN(invert),  FN(below),
+    FSL_STRING(FSL_SUFFIX), FN(norms), FN(estimates), FN(largest), FN(keep), FN(matvec), FN(add_outer), FN(add_outer_upper),
+    FN(dot), FN(invert), FN(below), FN(peak),
 };
 
 #undef FSL_JOIN_
@@ -266,6 +303,7 @@ static const fsl_kernel_set FN(set) = {
 #undef VEC
 #undef W
 #undef FSL_INLINE
+#undef FSL_NOINLINE
 #undef FSL_SUFFIX
 #undef FSL_WIDTH
 #undef FSL_TARGET

@@ -14,6 +14,7 @@ cdef extern from "kernels.h":
         void (*add_outer_upper)(double* result, const double* source, ptrdiff_t ldp, const double* u, double sign, int d) noexcept nogil
         double (*dot)(const double* x, const double* y, ptrdiff_t n) noexcept nogil
         int (*invert)(double* A, ptrdiff_t ldp, int d, double* u, double* log_det) noexcept nogil
+        double (*peak)(long n, double* sink) noexcept nogil
         int (*below)(const double* P, ptrdiff_t ldp, int d, double bound, double* A, double* u) noexcept nogil
 
 cdef const KernelSet* pick(object name) except NULL
