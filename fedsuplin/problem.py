@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsuplin_ext import norms
+from fedsuplin_ext.draws import ContextSource
 
 from .errors import InvalidInput, unknown
 from .registry import check, parameters_of, plugins
@@ -42,6 +43,9 @@ class Stream:
 
     budget: float = np.inf
     """The most that corruption may add up to, in absolute value, over the whole stream."""
+
+    checked: bool = False
+    """True when contexts are known to be finite and no longer than 1; else `run` looks at every chunk."""
 
     def take(self, n: int) -> Chunk:
         raise TypeError(f"{type(self).__name__} does not say how to take pulls: define take(n)")
@@ -142,13 +146,16 @@ class SyntheticProblem:
 class SyntheticStream(Stream):
     """Draws a SyntheticProblem; one generator for each purpose, so that no choice shifts another's numbers."""
 
+    checked = True
+
     def __init__(self, problem: SyntheticProblem, horizon: int, arrival: Any) -> None:
         self._problem, self._horizon, self._start = problem, horizon, 0
         self._arrival = arrival or problem.arrival or arrival_of("random")
         _, *seeds, arrival_seed = problem._seeds()
-        self._contexts, self._lengths, self._noise, self._corruption = (np.random.default_rng(seed) for seed in seeds)
+        self._contexts = ContextSource(seeds[0], problem.dim, problem.n_arms)
+        self._lengths, self._noise, self._corruption = (np.random.default_rng(seed) for seed in seeds[1:])
         self._arrival_seed = int(arrival_seed.generate_state(1, np.uint64)[0])
-        self._raw = self._packed = np.empty((0, 0, 0))
+        self._packed = np.empty((0, 0, 0))
         self.budget = getattr(problem.noise, "budget", np.inf)
 
     def take(self, n: int) -> Chunk:
@@ -168,16 +175,13 @@ class SyntheticStream(Stream):
         )
 
     def _draw_contexts(self, n: int) -> np.ndarray:
-        """Normals scaled to length 1, or to a length whose d-th power is uniform, which fills the ball evenly."""
+        """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly."""
         problem = self._problem
-        if len(self._raw) < n:
-            self._raw = np.empty((n, problem.dim, problem.n_arms))
+        if len(self._packed) < n:
             self._packed = np.empty((n, problem.dim, norms.pad(problem.n_arms)))
-        raw, packed = self._raw[:n], self._packed[:n]
-        self._contexts.standard_normal(out=raw)
         lengths = self._lengths.random((n, problem.n_arms)) ** (1 / problem.dim) if problem.contexts == "ball" else None
-        norms.scale_columns(raw, lengths, packed)
-        return packed
+        self._contexts.fill(self._packed[:n], lengths)
+        return self._packed[:n]
 
     def _corrupt(self, contexts: np.ndarray) -> np.ndarray:
         means = norms.mean_rewards(contexts, self._problem.theta)
@@ -327,6 +331,8 @@ class ArrayProblem:
 class ArrayStream(Stream):
     """Walks an ArrayProblem, bringing each chunk into the engine's layout."""
 
+    checked = True
+
     def __init__(self, problem: ArrayProblem) -> None:
         self._problem, self._start = problem, 0
         self._lanes = norms.pad(problem.n_arms)
@@ -358,6 +364,25 @@ class ArrayStream(Stream):
 
 
 # --- checks both share -------------------------------------------------------------------------------------------------------
+
+
+def checked_lengths(lengths: np.ndarray, start: int, most: float) -> float:
+    """The longest of the contexts whose lengths (rounds × arms) these are; an error that says where, if one can't be played."""
+    if not np.isfinite(lengths).all():
+        row, arm = np.argwhere(~np.isfinite(lengths))[0]
+        raise InvalidInput(f"contexts of round {start + row}, arm {arm} hold NaN or infinity")
+    row, arm = np.unravel_index(lengths.argmax(), lengths.shape)
+    if lengths[row, arm] > most:
+        raise InvalidInput(
+            f"the context of round {start + row}, arm {arm} has length {lengths[row, arm]:.6g}; the theory needs at most 1. "
+            "An ArrayProblem with scale_contexts=True divides all contexts by the longest"
+        )
+    return float(lengths[row, arm])
+
+
+def check_chunk(chunk: Chunk, start: int) -> None:
+    """What a stream of somebody else's yields: the engine relies on contexts that are finite and no longer than 1."""
+    checked_lengths(np.sqrt(np.einsum("tdk,tdk->tk", chunk.contexts, chunk.contexts)), start, 1 + NORM_TOLERANCE)
 
 
 def as_floats(name: str, values: Any) -> np.ndarray:

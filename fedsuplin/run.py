@@ -16,7 +16,7 @@ from fedsuplin_ext.loop import Engine
 
 from .algorithm import AXES, Algorithm, Variant, changed, keywords_of, make, variant_of
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
-from .problem import arrival_of
+from .problem import arrival_of, check_chunk
 from .result import COUNTS, SUMS, RunResult
 from .setting import positive_integer
 from .version import __version__
@@ -135,6 +135,8 @@ def chunk_size(algorithm: Algorithm) -> int:
 def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None) -> None:
     while recorder.played < length:
         chunk = stream.take(min(size, length - recorder.played))
+        if not stream.checked:
+            check_chunk(chunk, recorder.played)
         before = time.perf_counter()
         status, n = engine.play(chunk)
         recorder.loop_time += time.perf_counter() - before

@@ -270,6 +270,7 @@ class Streams:
         stream = self._problem.stream(horizon, arrival)
         take = stream.take
         stream.take = lambda n: self._spoil(take(n))
+        stream.checked = False
         return stream
 
 
@@ -277,6 +278,17 @@ def replaced(**changes):
     import dataclasses
 
     return lambda chunk: dataclasses.replace(chunk, **changes)
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "hold NaN or infinity"), (3.0, "has length 3.*at most 1")])
+def test_a_third_partys_contexts_are_looked_at(value, message):
+    def spoil(chunk):
+        chunk.contexts[2, :, 1] = 0.0
+        chunk.contexts[2, 0, 1] = value
+        return chunk
+
+    with pytest.raises(fsl.InvalidInput, match=f"round 2, arm 1 {message}"):
+        fsl.run("async", Streams(fsl.SyntheticProblem(3, 4, 2), spoil), horizon=4)
 
 
 def test_the_engine_itself_refuses_a_client_out_of_range():

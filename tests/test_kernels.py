@@ -53,19 +53,6 @@ def test_packing_puts_arms_last_and_zeroes_what_is_masked(n, d, n_arms, seed):
     np.testing.assert_array_equal(out, expected)
 
 
-@settings(deadline=None, max_examples=60)
-@given(n=st.integers(1, 5), d=st.integers(1, 30), n_arms=st.integers(1, 30), seed=st.integers(0, 2**32 - 1))
-def test_columns_are_scaled_to_the_length_asked_for(n, d, n_arms, seed):
-    rng = np.random.default_rng(seed)
-    raw, lengths = rng.standard_normal((n, d, n_arms)), rng.random((n, n_arms))
-    for asked in (None, lengths):
-        out = np.empty((n, d, norms.pad(n_arms)))
-        norms.scale_columns(raw, asked, out)
-        found = np.linalg.norm(out, axis=1)
-        np.testing.assert_allclose(found[:, :n_arms], 1.0 if asked is None else asked, rtol=1e-12)
-        assert (found[:, n_arms:] == 0).all()
-
-
 def test_mean_rewards_do_not_depend_on_how_a_chunk_is_cut():
     rng = np.random.default_rng(0)
     contexts, theta = rng.standard_normal((50, 13, 20)), rng.standard_normal(13)

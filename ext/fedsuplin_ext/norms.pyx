@@ -4,8 +4,6 @@ import os
 
 import numpy as np
 
-from libc.math cimport sqrt
-
 cdef extern from "kernels_dispatch.h":
     const KernelSet* fsl_kernels_named(const char* name) noexcept nogil
 
@@ -78,23 +76,3 @@ def pack(const double[:, :, :] contexts, const unsigned char[:, :] mask, double 
                 for a in range(K, out.shape[2]):
                     out[t, i, a] = 0.0
 
-
-def scale_columns(const double[:, :, ::1] raw, const double[:, ::1] lengths, double[:, :, ::1] out):
-    """Each arm's vector (a column of `raw`, n × d × K) scaled to the given length, 1 if `lengths` is None, into the padded `out`."""
-    cdef ptrdiff_t t, a, i, n = raw.shape[0], d = raw.shape[1], K = raw.shape[2], lanes = out.shape[2]
-    workspace = np.empty(K)
-    cdef double[::1] factor = workspace
-    with nogil:
-        for t in range(n):
-            for a in range(K):
-                factor[a] = 0.0
-            for i in range(d):
-                for a in range(K):
-                    factor[a] += raw[t, i, a] * raw[t, i, a]
-            for a in range(K):
-                factor[a] = (1.0 if lengths is None else lengths[t, a]) / sqrt(factor[a]) if factor[a] > 0 else 0.0
-            for i in range(d):
-                for a in range(K):
-                    out[t, i, a] = raw[t, i, a] * factor[a]
-                for a in range(K, lanes):
-                    out[t, i, a] = 0.0

@@ -1,0 +1,72 @@
+"""Random contexts, drawn faster than NumPy's generator does it: deciding among them costs less than that would.
+
+The stream is a function of the seed alone: the same bits on every instruction set, and however a run is cut into chunks.
+"""
+
+import numpy as np
+
+from libc.stdint cimport uint64_t
+
+from fedsuplin_ext.norms cimport padded
+
+cdef extern from "draws_dispatch.h":
+    enum:
+        FSL_STREAMS
+    int fsl_draws_wide() noexcept nogil
+    void fsl_normals(int wide, uint64_t* state, double* out, ptrdiff_t n) noexcept nogil
+    void fsl_scale_columns(int wide, const double* raw, const double* lengths, int d, int n_arms, int lanes, double* out) noexcept nogil
+    uint64_t fsl_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t* keys, int n_keys) noexcept nogil
+
+STATE_WORDS = 4 * FSL_STREAMS
+
+
+cdef class ContextSource:
+    """Contexts of random direction, round after round. `seed` is a numpy SeedSequence."""
+
+    cdef object _state, _raw
+    cdef uint64_t[::1] state
+    cdef double[::1] raw
+    cdef int d, n_arms, lanes, wide
+    cdef ptrdiff_t numbers           # drawn a round: d × n_arms, rounded up to whole steps
+
+    def __init__(self, seed, int d, int n_arms, wide=None):
+        self.d, self.n_arms, self.lanes = d, n_arms, <int>padded(n_arms)
+        self.wide = fsl_draws_wide() and (wide is None or wide)
+        self.numbers = (d * n_arms + 2 * FSL_STREAMS - 1) // (2 * FSL_STREAMS) * (2 * FSL_STREAMS)
+        self._state, self._raw = seed.generate_state(STATE_WORDS, np.uint64), np.empty(self.numbers)
+        self.state, self.raw = self._state, self._raw
+
+    def fill(self, double[:, :, ::1] out, const double[:, ::1] lengths=None):
+        """The next rounds into `out` (n × d × lanes): every arm of length 1, or of lengths[round, arm]."""
+        cdef ptrdiff_t t, n = out.shape[0]
+        if out.shape[1] != self.d or out.shape[2] != self.lanes or (lengths is not None and (lengths.shape[0] < n or lengths.shape[1] != self.n_arms)):
+            raise ValueError(f"contexts of {n} rounds must have the shape ({n}, {self.d}, {self.lanes}) and lengths ({n}, {self.n_arms})")
+        with nogil:
+            for t in range(n):
+                fsl_normals(self.wide, &self.state[0], &self.raw[0], self.numbers)
+                fsl_scale_columns(
+                    self.wide, &self.raw[0], &lengths[t, 0] if lengths is not None else NULL, self.d, self.n_arms, self.lanes, &out[t, 0, 0]
+                )
+
+    def normals(self, Py_ssize_t n):
+        """The next n standard normals of this source, for tests: contexts are made of these."""
+        out = np.empty((n + 2 * FSL_STREAMS - 1) // (2 * FSL_STREAMS) * (2 * FSL_STREAMS))
+        cdef double[::1] view = out
+        fsl_normals(self.wide, &self.state[0], &view[0], out.size)
+        return out[:n]
+
+
+def keyed_permutation(uint64_t start, uint64_t stop, uint64_t size, seed):
+    """Where a permutation of 0..size-1, chosen by the seed, sends start..stop-1; no table is kept."""
+    if not start <= stop <= size:
+        raise ValueError(f"0 ≤ start ≤ stop ≤ size must hold, not {start}, {stop}, {size}")
+    cdef int bits = max(2, int(size - 1).bit_length() if size else 0)
+    cdef uint64_t x
+    keys = np.random.SeedSequence(seed).generate_state(6, np.uint64)  # an even number of turns: both halves end in their place
+    out = np.empty(stop - start, np.int64)
+    cdef long long[::1] view = out
+    cdef const uint64_t[::1] key_view = keys
+    with nogil:
+        for x in range(start, stop):
+            view[x - start] = <long long>fsl_permuted(x, size, bits - bits // 2, bits // 2, &key_view[0], 6)
+    return out

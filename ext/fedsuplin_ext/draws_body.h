@@ -1,0 +1,133 @@
+/* Standard normals in whole vectors, included by draws_dispatch.h once for each instruction set (FSL_SUFFIX, FSL_WIDTH,
+ * FSL_TARGET). Compiled without fused multiply-adds, so that every set gives the same bits. No include guard: being included
+ * several times is its purpose.
+ *
+ * FSL_STREAMS generators xoshiro256+ run side by side; each step takes one number u and one number v from each and makes two
+ * normals of them (Box and Muller): √(−2 ln u)·cos 2πv and √(−2 ln u)·sin 2πv.
+ */
+
+#define FSL_JOIN_(a, b) a##_##b
+#define FSL_JOIN(a, b) FSL_JOIN_(a, b)
+#define FN(name) FSL_JOIN(fsl_##name, FSL_SUFFIX)
+
+typedef double FN(real) __attribute__((vector_size(FSL_WIDTH * 8), aligned(8), may_alias));
+typedef uint64_t FN(word) __attribute__((vector_size(FSL_WIDTH * 8), aligned(8), may_alias));
+#define REAL FN(real)
+#define WORD FN(word)
+#define W FSL_WIDTH
+#define INLINE static inline __attribute__((always_inline)) FSL_TARGET
+
+/* The next 64 bits of W generators. */
+INLINE WORD FN(next)(WORD *s)
+{
+    const WORD result = s[0] + s[3], t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = (s[3] << 45) | (s[3] >> 19);
+    return result;
+}
+
+/* The 52 high bits as a double in [1, 2). */
+INLINE REAL FN(from_one)(WORD x) { return (REAL)((x >> 12) | 0x3FF0000000000000u); }
+
+/* −2 ln u for u in (0, 1]: u = 2^k m with m in [√½, √2), ln m = 2 artanh z with z = (m − 1)/(m + 1). */
+INLINE REAL FN(minus_two_log)(REAL u)
+{
+    const WORD shifted = (WORD)u - 0x3FE6A09E667F3BCDu; /* the bits of √½: its exponent becomes 0 */
+    const WORD k = (shifted + 0x4000000000000000u) >> 52; /* 1024 + the exponent */
+    const REAL m = (REAL)((WORD)u - ((k - 1024) << 52));
+    const REAL exponent = (REAL)(k | 0x4330000000000000u) - (4503599627370496.0 + 1024.0);
+    const REAL z = (m - 1.0) / (m + 1.0), y = z * z;
+    REAL p = y * (1.0 / 13) + 1.0 / 11;
+    p = p * y + 1.0 / 9;
+    p = p * y + 1.0 / 7;
+    p = p * y + 1.0 / 5;
+    p = p * y + 1.0 / 3;
+    p = p * y + 1.0;
+    return -2.0 * (exponent * 0.69314718055994530942 + 2.0 * z * p);
+}
+
+/* cos and sin of 2πv for v in [0, 1): the nearest quarter turn is taken out, the rest is at most an eighth of a turn. */
+INLINE void FN(turn)(REAL v, REAL *cosine, REAL *sine)
+{
+    const REAL magic = v * 4.0 + 6755399441055744.0; /* 1.5·2^52: rounds to a whole number, which stands in the low bits */
+    const WORD quarter = (WORD)magic;
+    const REAL f = (v * 4.0 - (magic - 6755399441055744.0)) * 1.57079632679489661923, y = f * f;
+    REAL s = y * (-1.0 / 39916800.0) + 1.0 / 362880.0;
+    s = s * y - 1.0 / 5040.0;
+    s = s * y + 1.0 / 120.0;
+    s = s * y - 1.0 / 6.0;
+    s = s * y * f + f;
+    REAL c = y * (1.0 / 479001600.0) - 1.0 / 3628800.0;
+    c = c * y + 1.0 / 40320.0;
+    c = c * y - 1.0 / 720.0;
+    c = c * y + 1.0 / 24.0;
+    c = c * y - 0.5;
+    c = c * y + 1.0;
+    /* quarter 0: (c, s), 1: (−s, c), 2: (−c, −s), 3: (s, −c) */
+    const WORD swap = -(quarter & 1), negative_cosine = ((quarter + 1) & 2) << 62, negative_sine = (quarter & 2) << 62;
+    *cosine = (REAL)(((swap & (WORD)s) | (~swap & (WORD)c)) ^ negative_cosine);
+    *sine = (REAL)(((swap & (WORD)c) | (~swap & (WORD)s)) ^ negative_sine);
+}
+
+/* n normals, n a multiple of 2·FSL_STREAMS. The polynomials above are right to about 1e-11, which no test of the law can see. */
+static FSL_TARGET void FN(normals)(uint64_t *state, double *out, ptrdiff_t n)
+{
+    for (int l = 0; l < FSL_STREAMS; l += W) {
+        WORD s[4];
+        for (int k = 0; k < 4; k++)
+            s[k] = *(const WORD *)(state + k * FSL_STREAMS + l);
+        for (ptrdiff_t i = l; i < n; i += 2 * FSL_STREAMS) {
+            const REAL u = 2.0 - FN(from_one)(FN(next)(s)), v = FN(from_one)(FN(next)(s)) - 1.0;
+            REAL cosine, sine, length = FN(minus_two_log)(u);
+            FN(turn)(v, &cosine, &sine);
+            for (int e = 0; e < W; e++)
+                length[e] = sqrt(length[e]);
+            *(REAL *)(out + i) = length * cosine;
+            *(REAL *)(out + i + FSL_STREAMS) = length * sine;
+        }
+        for (int k = 0; k < 4; k++)
+            *(WORD *)(state + k * FSL_STREAMS + l) = s[k];
+    }
+}
+
+/* Arms a..a+N−1: each column of `raw` (d × n_arms) scaled to length 1, or to lengths[a], into `out` (d × lanes). */
+INLINE void FN(scale_block)(const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out, const int N)
+{
+    double sum[4] = {0.0, 0.0, 0.0, 0.0}, factor[4];
+    for (int i = 0; i < d; i++)
+        for (int l = 0; l < N; l++)
+            sum[l] += raw[i * n_arms + l] * raw[i * n_arms + l];
+    for (int l = 0; l < N; l++)
+        factor[l] = (lengths ? lengths[l] : 1.0) / sqrt(sum[l]);
+    for (int i = 0; i < d; i++)
+        for (int l = 0; l < N; l++)
+            out[i * lanes + l] = raw[i * n_arms + l] * factor[l];
+}
+
+static FSL_TARGET void FN(scale_columns)(const double *restrict raw, const double *restrict lengths, int d, int n_arms, int lanes,
+                                         double *restrict out)
+{
+    int a = 0;
+    for (; a + 4 <= n_arms; a += 4)
+        FN(scale_block)(raw + a, lengths ? lengths + a : lengths, d, n_arms, lanes, out + a, 4);
+    for (; a < n_arms; a++)
+        FN(scale_block)(raw + a, lengths ? lengths + a : lengths, d, n_arms, lanes, out + a, 1);
+    for (; a < lanes; a++)
+        for (int i = 0; i < d; i++)
+            out[i * lanes + a] = 0.0;
+}
+
+#undef FSL_JOIN_
+#undef FSL_JOIN
+#undef FN
+#undef REAL
+#undef WORD
+#undef W
+#undef INLINE
+#undef FSL_SUFFIX
+#undef FSL_WIDTH
+#undef FSL_TARGET

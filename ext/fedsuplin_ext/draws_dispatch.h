@@ -1,0 +1,75 @@
+/* Compiles the drawing of contexts for each instruction set and picks one. Included by draws.pyx alone. */
+#ifndef FEDSUPLIN_DRAWS_DISPATCH_H
+#define FEDSUPLIN_DRAWS_DISPATCH_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FSL_STREAMS 8
+
+#define FSL_SUFFIX generic
+#define FSL_WIDTH 2
+#define FSL_TARGET
+#include "draws_body.h"
+
+#if defined(__x86_64__)
+#define FSL_SUFFIX avx2
+#define FSL_WIDTH 4
+#define FSL_TARGET __attribute__((target("avx2")))
+#include "draws_body.h"
+#endif
+
+static int fsl_draws_wide(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2");
+#else
+    return 0;
+#endif
+}
+
+static void fsl_normals(int wide, uint64_t *state, double *out, ptrdiff_t n)
+{
+#if defined(__x86_64__)
+    if (wide) {
+        fsl_normals_avx2(state, out, n);
+        return;
+    }
+#endif
+    fsl_normals_generic(state, out, n);
+}
+
+static void fsl_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out)
+{
+#if defined(__x86_64__)
+    if (wide) {
+        fsl_scale_columns_avx2(raw, lengths, d, n_arms, lanes, out);
+        return;
+    }
+#endif
+    fsl_scale_columns_generic(raw, lengths, d, n_arms, lanes, out);
+}
+
+/* Where a keyed permutation of 0..size−1 sends x: a Feistel network permutes the next power of two, and a value that falls
+ * outside walks on until it falls inside. The two halves have `left` and `right` bits and take turns. */
+static uint64_t fsl_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys, int n_keys)
+{
+    do {
+        int low = right, high = left;
+        for (int k = 0; k < n_keys; k++) {
+            const uint64_t tail = x & ((1ULL << low) - 1);
+            uint64_t f = tail + keys[k]; /* the finaliser of SplitMix64: every bit depends on every bit */
+            f = (f ^ (f >> 30)) * 0xBF58476D1CE4E5B9ULL;
+            f = (f ^ (f >> 27)) * 0x94D049BB133111EBULL;
+            f ^= f >> 31;
+            x = (tail << high) | ((x >> low) ^ (f & ((1ULL << high) - 1)));
+            const int swap = low;
+            low = high;
+            high = swap;
+        }
+    } while (x >= size);
+    return x;
+}
+
+#endif
