@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMAT = "fedsuplin-result"
 FORMAT_VERSION = 1
 SUMS = ("regret", "uniform_regret", "reward")
+BY_PULL = ("arms", "layers", "clients")
 COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
 
 

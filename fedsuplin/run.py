@@ -17,7 +17,7 @@ from fedsuplin_ext.loop import Engine
 from .algorithm import AXES, Algorithm, Variant, changed, keywords_of, make, variant_of
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
 from .problem import arrival_of, check_chunk
-from .result import COUNTS, SUMS, RunResult
+from .result import BY_PULL, COUNTS, SUMS, RunResult
 from .setting import positive_integer
 from .version import __version__
 
@@ -140,7 +140,7 @@ def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size:
         before = time.perf_counter()
         status, n = engine.play(chunk)
         recorder.loop_time += time.perf_counter() - before
-        recorder.note(chunk.clients, n)
+        recorder.played += n
         if status != "done":
             raise failure(engine, status, recorder.played, int(chunk.clients[n]))
         if progress is not None:
@@ -179,25 +179,19 @@ class Recorder:
         self.at = recorded_pulls(record, length)
         self.sums = np.zeros((len(self.at), len(SUMS)))
         self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
-        every = record == "all"
-        self.arms, self.layers, self.clients = (np.zeros(length, np.int32) if every else None for _ in range(3))
-        engine.record_into(self.at, self.sums, self.counts, self.arms, self.layers)
-
-    def note(self, clients: np.ndarray, n: int) -> None:
-        if self.clients is not None:
-            self.clients[self.played : self.played + n] = clients[:n]
-        self.played += n
+        self.by_pull = np.zeros((length, len(BY_PULL)), np.int32) if record == "all" else None
+        engine.record_into(self.at, self.sums, self.counts, self.by_pull)
 
     def result(self, algorithm: Algorithm, problem: Any, wall_time: float, complete: bool) -> RunResult:
         engine = self.engine
         pulls, sums, counts = self._rows()
         n = int(engine.client_pulls.sum())
-        by_pull = {"arms": self.arms, "layers": self.layers, "clients": self.clients}
+        by_pull = {} if self.by_pull is None else {name: self.by_pull[:n, i].copy() for i, name in enumerate(BY_PULL)}
         return RunResult(
             pulls=pulls,
             **{name: sums[:, i].copy() for i, name in enumerate(SUMS)},
             **{name: counts[:, i].copy() for i, name in enumerate(COUNTS)},
-            **{name: None if array is None else array[:n] for name, array in by_pull.items()},
+            **by_pull,
             client_regret=engine.client_regret,
             client_pulls=engine.client_pulls,
             layer_pulls=engine.layer_pulls,

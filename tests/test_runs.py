@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin import reference
 from fedsuplin.errors import InterruptedRun
 from fedsuplin.result import COUNTS, SUMS
 
@@ -198,6 +199,33 @@ def test_ctrl_c_ends_a_run_within_a_second_with_what_was_recorded(sizes, horizon
     assert not result.complete and 0 < result.n_pulls < horizon
     assert len(result.regret) == len(result.pulls) > 0 and result.pulls[-1] == result.n_pulls
     assert result.regret[-1] == pytest.approx(result.client_regret.sum())
+
+
+def test_what_ctrl_c_leaves_is_the_beginning_of_the_whole_run(ctrl_c):
+    problem = fsl.SyntheticProblem(4, 4, 3, seed=0)
+    ctrl_c(0.3)
+    with pytest.warns(InterruptedRun):
+        part = fsl.run("async", problem, horizon=10**7, record="all")
+    n = part.n_pulls
+    assert len(part.arms) == len(part.clients) == len(part.regret) == n
+    algorithm = fsl.make("async", dim=4, n_arms=4, n_clients=3, horizon=10**7, noise_scale=0.1)
+    whole = reference.run(algorithm, Prefix(problem, 10**7), horizon=300)
+    for name in ("arms", "layers", "clients", "communication"):
+        np.testing.assert_array_equal(getattr(part, name)[:300], getattr(whole, name))
+    assert np.bincount(part.clients, minlength=3).tolist() == part.client_pulls.tolist()
+
+
+class Prefix:
+    """A problem of which a prefix is played as if the run were `horizon` long: arrival depends on the length."""
+
+    def __init__(self, problem, horizon):
+        self._problem, self._horizon = problem, horizon
+
+    def __getattr__(self, name):
+        return getattr(self._problem, name)
+
+    def stream(self, horizon, arrival):
+        return self._problem.stream(self._horizon, arrival)
 
 
 def test_progress_is_told_between_chunks():

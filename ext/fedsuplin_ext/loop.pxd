@@ -60,7 +60,7 @@ cdef class Engine:
     cdef const long long[::1] record_at
     cdef double[:, ::1] record_sums
     cdef long long[:, ::1] record_counts
-    cdef int[::1] record_arms, record_layers
+    cdef int[:, ::1] record_by_pull
     cdef readonly Py_ssize_t recorded
 
     cdef double* _doubles(self, Py_ssize_t n)
@@ -77,4 +77,4 @@ cdef class Engine:
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil
     cdef int sync_one(self, int client) noexcept nogil
     cdef int sync_marked(self, long long round) noexcept nogil
-    cdef void record(self, int arm, int layer) noexcept nogil
+    cdef void record(self, int arm, int layer, int client) noexcept nogil

@@ -16,8 +16,7 @@ class Engine:
         record_at: np.ndarray,
         sums: np.ndarray,
         counts: np.ndarray,
-        arms: np.ndarray | None = None,
-        layers: np.ndarray | None = None,
+        by_pull: np.ndarray | None = None,
     ) -> None: ...
     def play(self, chunk: Any) -> tuple[str, int]: ...
     @property

@@ -116,14 +116,15 @@ cdef class Engine:
 
     # --- the loop --------------------------------------------------------------------------------------------------------
 
-    def record_into(self, record_at, sums, counts, arms=None, layers=None):
-        """Where to write: a row of `sums` and `counts` after each pull number in `record_at`; each pull's arm and layer if asked."""
-        if (arms is None) != (layers is None):
-            raise ValueError("arms and layers are recorded together or not at all")
+    def record_into(self, record_at, sums, counts, by_pull=None):
+        """Where to write: a row of `sums` and `counts` after each pull number in `record_at`; with `by_pull` (pulls × 3, int32)
+        the arm, layer and client of every pull."""
+        if by_pull is not None and by_pull.shape[1:] != (3,):
+            raise ValueError("by_pull needs three columns: arm, layer, client")
         if record_at is not None and (sums.shape != (len(record_at), 3) or counts.shape != (len(record_at), 5)):
             raise ValueError("sums needs 3 columns, counts 5, and both a row for each pull that is recorded")
         self.record_at, self.record_sums, self.record_counts = record_at, sums, counts
-        self.record_arms, self.record_layers = arms, layers
+        self.record_by_pull = by_pull
 
     def play(self, chunk):
         """Play a chunk of rounds. Returns a word of STATUS and how many rounds of the chunk were played."""
@@ -218,7 +219,7 @@ cdef class Engine:
         self._layer_pulls[layer] += 1
         if self.sync_all and self.totals.pulls % self.n_clients == 0:
             status = self.sync_marked(self.totals.pulls // self.n_clients)
-        self.record(arm, layer)
+        self.record(arm, layer, client)
         return status
 
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil:
@@ -316,11 +317,12 @@ cdef class Engine:
             self.totals.messages_down += self.n_clients
         return DONE
 
-    cdef void record(self, int arm, int layer) noexcept nogil:
+    cdef void record(self, int arm, int layer, int client) noexcept nogil:
         cdef Py_ssize_t row = self.recorded
-        if self.record_arms is not None and self.totals.pulls <= min(self.record_arms.shape[0], self.record_layers.shape[0]):
-            self.record_arms[self.totals.pulls - 1] = arm
-            self.record_layers[self.totals.pulls - 1] = layer
+        if self.record_by_pull is not None and self.totals.pulls <= self.record_by_pull.shape[0]:
+            self.record_by_pull[self.totals.pulls - 1, 0] = arm
+            self.record_by_pull[self.totals.pulls - 1, 1] = layer
+            self.record_by_pull[self.totals.pulls - 1, 2] = client
         if self.record_at is None or row >= self.record_at.shape[0] or self.record_at[row] != self.totals.pulls:
             return
         self.record_sums[row, 0] = self.totals.regret
