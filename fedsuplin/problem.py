@@ -178,7 +178,7 @@ class SyntheticStream(Stream):
         """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly."""
         problem = self._problem
         if len(self._packed) < n:
-            self._packed = np.empty((n, problem.dim, norms.pad(problem.n_arms)))
+            self._packed = norms.aligned_zeros(n, problem.dim, norms.pad(problem.n_arms))
         lengths = self._lengths.random((n, problem.n_arms)) ** (1 / problem.dim) if problem.contexts == "ball" else None
         self._contexts.fill(self._packed[:n], lengths)
         return self._packed[:n]
@@ -342,7 +342,7 @@ class ArrayStream(Stream):
         p, part = self._problem, slice(self._start, self._start + n)
         self._start += n
         if len(self._packed) < n:
-            self._packed = np.empty((n, p.dim, self._lanes))
+            self._packed = norms.aligned_zeros(n, p.dim, self._lanes)
         mask = None if p._mask is None else p._mask[part]
         norms.pack(p._contexts[part], mask, p._scale, self._packed[:n])
         return Chunk(

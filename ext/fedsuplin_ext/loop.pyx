@@ -5,6 +5,8 @@ One pull: decide (screening), draw the reward, learn (gram), ask the trigger, sy
 
 import numpy as np
 
+from fedsuplin_ext.norms import aligned_zeros
+
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 from libc.string cimport memset
 
@@ -43,7 +45,7 @@ cdef class Engine:
     # --- construction: every buffer the loop will need ----------------------------------------------------------------------
 
     cdef double* _doubles(self, Py_ssize_t n):
-        array = np.zeros(max(n, 1))
+        array = aligned_zeros(max(n, 1))
         self.memory.append(array)
         cdef double[::1] view = array
         return &view[0]

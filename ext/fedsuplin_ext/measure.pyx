@@ -7,6 +7,8 @@ import time
 
 import numpy as np
 
+from fedsuplin_ext.norms import aligned_zeros
+
 from fedsuplin_ext.norms cimport KernelSet, padded, pick
 
 
@@ -33,12 +35,12 @@ class Data:
         ld, lanes = padded(d), padded(n_arms)
         factor = rng.standard_normal((d, d)) / d
         self.d, self.n_arms, self.lanes, self.ld = d, n_arms, lanes, ld
-        self.inverse = np.zeros((d, ld))
+        self.inverse = aligned_zeros(d, ld)
         self.inverse[:, :d] = np.linalg.inv(np.eye(d) + factor @ factor.T)
         self.inverse[:, :d] = (self.inverse[:, :d] + self.inverse[:, :d].T) / 2
         self.theta_hat = np.zeros(ld)
         self.theta_hat[:d] = rng.standard_normal(d)
-        self.contexts = np.zeros((d, lanes))
+        self.contexts = aligned_zeros(d, lanes)
         self.contexts[:, :n_arms] = rng.standard_normal((d, n_arms)) / np.sqrt(d)
 
 

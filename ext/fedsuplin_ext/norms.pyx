@@ -39,6 +39,16 @@ def pad(n):
     return padded(n)
 
 
+def aligned_zeros(*shape):
+    """An array of zeros that begins at a cache line: a vector that straddles two lines costs two loads."""
+    cdef Py_ssize_t size = 1
+    for n in shape:
+        size *= n
+    room = np.zeros(size + 8)
+    start = (-room.ctypes.data % 64) // 8
+    return room[start : start + size].reshape(shape)
+
+
 def norms_and_estimates(double[:, ::1] inverse, double[::1] theta_hat, double[:, ::1] contexts, kernels=None):
     """‖x‖ in A⁻¹ and θ̂ᵀx for each column of `contexts` (d × lanes). All sides are padded, as the engine keeps them."""
     cdef int d = contexts.shape[0]

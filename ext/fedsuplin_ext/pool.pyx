@@ -5,6 +5,8 @@ The loop takes from free lists and never allocates; it stops when a list could r
 
 import numpy as np
 
+from fedsuplin_ext.norms import aligned_zeros
+
 from libc.string cimport memset
 
 from fedsuplin_ext.gram cimport MOST_SPIKES, UNKNOWN
@@ -23,7 +25,7 @@ cdef class Pool:
         cdef Py_ssize_t matrix = self.d * self.ld, i
         cdef Py_ssize_t size_of_snapshot = 2 * matrix + (2 + MOST_SPIKES) * self.ld, size_of_pending = 2 * matrix + 2 * self.ld
         structs = np.zeros(snapshots * sizeof(Snapshot) + pending * sizeof(Pending), np.uint8)
-        numbers = np.zeros(snapshots * size_of_snapshot + pending * size_of_pending)
+        numbers = aligned_zeros(snapshots * size_of_snapshot + pending * size_of_pending)
         cdef unsigned char[::1] struct_view = structs
         cdef double[::1] number_view = numbers
         cdef Snapshot* s = <Snapshot*>&struct_view[0]
