@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import options, report
+from . import benchmark, options, report
 from .algorithm import AXES, PRESETS, Algorithm, Variant, changed, keywords_of, variant_of
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError, PluginWarning
 from .problem import SyntheticProblem
@@ -69,6 +69,7 @@ def main() -> None:
     fedsuplin run                      FedSupLinUCB at the paper's setting
     fedsuplin run sync --out results   the synchronous one; data and figure into results/
     fedsuplin variants                 what there is to run
+    fedsuplin bench                    how fast this machine is at it
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -260,6 +261,34 @@ def plugins_command(as_json: bool) -> None:
     console.print(report.plugins_table(rows))
     for source in failed:
         console.print(f"{source} failed to load: {source.error}")
+
+
+# --- fedsuplin bench ------------------------------------------------------------------------------------------------
+
+
+@main.command("bench", short_help="Measure what this machine does.", cls=options.SectionedCommand)
+@options.add(options.MEASURING, options.JSON)
+def bench_command(quick: bool, as_json: bool) -> None:
+    """Measure what this machine does: a round and a layer by size, share of the FMA peak, a sync, drawing, memory.
+
+    Times are of one core, the best of several, and what is compared is measured side by side. Takes half a minute.
+
+    \b
+    fedsuplin bench
+    fedsuplin bench --quick --json
+    """
+    columns = (TextColumn("measuring {task.description}"), BarColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with bar:
+        task = bar.add_task("the FMA peak", total=None)
+        numbers = benchmark.measured(
+            benchmark.QUICK if quick else benchmark.FULL,
+            lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+        )
+    if as_json:
+        echo_json(numbers)
+    else:
+        report.console().print(benchmark.tables(numbers))
 
 
 if __name__ == "__main__":

@@ -152,3 +152,5 @@ OUTPUT = [
 ]
 
 JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]
+
+MEASURING = [in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact.")]

@@ -1,13 +1,14 @@
 """Contexts: the law they should have, the same bits on every code path, whatever the cut."""
 
-import fedsuplin as fsl
 import numpy as np
 import pytest
-from fedsuplin_ext import norms
-from fedsuplin_ext.draws import ContextSource, keyed_permutation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+
+import fedsuplin as fsl
+from fedsuplin_ext import norms
+from fedsuplin_ext.draws import ContextSource, keyed_permutation
 
 
 def source(seed=0, d=3, n_arms=2, **options):

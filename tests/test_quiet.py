@@ -1,8 +1,9 @@
 """The shortcut that spares widths: it is taken, with and without directions to look at, and changes nothing."""
 
-import fedsuplin as fsl
 import numpy as np
 import pytest
+
+import fedsuplin as fsl
 from fedsuplin import reference
 from fedsuplin.run import arrival_for
 from fedsuplin_ext.loop import Engine

@@ -1,0 +1,191 @@
+"""One-layer LinUCB as others do it, beside our engine and our reference, in one run at the paper's setting (d = 25, K = 20).
+
+    pip install ".[peers]" && pytest bench/test_peers.py --benchmark-enable
+
+`contextualbandits.linreg` (compiled, Sherman–Morrison) and coba's LinUCB can do the very job: choose among K contexts with one
+shared θ. They must choose our arms. mabwiser has a θ for each arm and one context a round, so it gets that, its natural call: K
+widths of one context, then one arm's update; its µs are for less data, and its arms are its own.
+
+A peer that is not installed is left out (conftest.py); the extra `peers` installs them all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedsuplin as fsl
+from fedsuplin import reference
+from fedsuplin.benchmark import HORIZON, PAPER, FixedRadius, NumpyLinUCB, best_of, first_rows, loop_timing, play_rows, timed
+from fedsuplin.run import make_for
+
+D, K = PAPER["dim"], PAPER["n_arms"]
+RIDGE, RADIUS = 1.0, 0.5
+PEER_ROUNDS = 300
+
+
+# --- the players: select(rows) gives an arm, update(x, reward) learns ----------------------------------------------
+
+
+class ContextualBandits:
+    """The compiled peer, in double precision like everybody here."""
+
+    def __init__(self) -> None:
+        from contextualbandits.linreg import LinearRegression
+
+        self.model = LinearRegression(lambda_=RIDGE, fit_intercept=False, method="sm", use_float=False)
+
+    def select(self, rows):
+        return int(self.model.predict_ucb(rows, RADIUS).argmax())
+
+    def update(self, x, reward):
+        self.model.partial_fit(x[None], np.array([reward]))
+
+
+class Coba:
+    """An action is a context; of its features only the action's own are asked for. Its ridge is always 1."""
+
+    def __init__(self) -> None:
+        from coba.learners import LinUCBLearner
+
+        self.learner = LinUCBLearner(alpha=RADIUS, features=["a"])
+
+    def select(self, rows):
+        actions = rows.tolist()
+        self.action, self.probability = self.learner.predict(None, actions)[:2]
+        return actions.index(self.action)
+
+    def update(self, x, reward):
+        self.learner.learn(None, self.action, reward, self.probability)
+
+
+class Mabwiser:
+    """A θ for each arm; the round's first row is the context of all arms."""
+
+    def __init__(self) -> None:
+        from mabwiser.mab import MAB, LearningPolicy
+
+        self.bandit = MAB(list(range(K)), LearningPolicy.LinUCB(alpha=RADIUS, l2_lambda=RIDGE))
+        self.bandit.fit([0], [0.0], np.zeros((1, D)))  # it wants a fit before the first prediction; this one teaches nothing
+
+    def select(self, rows):
+        self.context = rows[:1]
+        self.arm = self.bandit.predict(self.context)
+        return self.arm
+
+    def update(self, x, reward):
+        self.bandit.partial_fit([self.arm], [reward], self.context)
+
+
+PEERS = {"contextualbandits": ContextualBandits, "coba": Coba, "mabwiser": Mabwiser}
+ALL = [pytest.param(name, marks=pytest.mark.peer(name)) for name in PEERS]
+SAME_JOB = ALL[:2]
+
+
+def linucb() -> NumpyLinUCB:
+    return NumpyLinUCB(D, K, RIDGE, RADIUS)
+
+
+# --- the rounds that all of them play -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return fsl.SyntheticProblem(**PAPER, noise_scale=0.1, seed=0)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """One client in the ball, where no two arms tie, from arrays: what the engine plays is what NumPy is given."""
+    problem = fsl.SyntheticProblem(**PAPER, noise_scale=0.1, contexts="ball", seed=0)
+    rows, noise = first_rows(problem, 2000)
+    return fsl.ArrayProblem(rows, np.zeros(len(rows), int), theta=problem.theta, noise=noise), rows, problem.theta, noise
+
+
+def oful_for(problem) -> fsl.Algorithm:
+    """Our round that does what the others do: one layer, one radius, nobody to talk to."""
+    return make_for("oful", problem, problem.horizon, {"noise": FixedRadius(RADIUS), "ridge": RIDGE, "trigger": "never"})
+
+
+# --- the answers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["numpy", *SAME_JOB])
+def test_the_same_arms_are_chosen(alone, name):
+    problem, rows, theta, noise = alone
+    n = PEER_ROUNDS if name == "coba" else len(rows)
+    ours = fsl.run(oful_for(problem), problem, record="all").arms[:n]
+    player = linucb() if name == "numpy" else PEERS[name]()
+    assert play_rows(player, rows[:n], theta, noise[:n]) == ours.tolist()
+
+
+@pytest.mark.peer("mabwiser")
+def test_mabwiser_is_a_linucb_for_each_arm(alone):
+    _, rows, theta, noise = alone
+    player = Mabwiser()
+    arms = np.array(play_rows(player, rows[:60], theta, noise[:60]))
+    x, context = rows[:60, 0], rows[60, 0]
+    rewards = np.einsum("td,d->t", rows[np.arange(60), arms], theta) + noise[:60]
+    told = player.bandit.predict_expectations(context[None])
+    for arm in range(K):
+        mine = x[arms == arm]
+        inverse = np.linalg.inv(RIDGE * np.eye(D) + mine.T @ mine)
+        expected = context @ inverse @ mine.T @ rewards[arms == arm] + RADIUS * np.sqrt(context @ inverse @ context)
+        assert told[arm] == pytest.approx(expected, rel=1e-9)
+
+
+# --- the times, side by side ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["numpy", *ALL])
+def test_a_round_of_a_peer(benchmark, alone, name):
+    _, rows, theta, noise = alone
+    benchmark.group = "one-layer LinUCB, d=25 K=20"
+    benchmark.extra_info["rounds"] = PEER_ROUNDS
+    arms = benchmark.pedantic(
+        lambda player: play_rows(player, rows[:PEER_ROUNDS], theta, noise[:PEER_ROUNDS]),
+        setup=lambda: ((linucb() if name == "numpy" else PEERS[name](),), {}),
+        rounds=3,
+    )
+    assert len(arms) == PEER_ROUNDS
+
+
+@pytest.mark.timing
+def test_async_is_10_times_faster_than_a_numpy_linucb_although_it_does_more(paper, tell):
+    """All pulls of the paper's setting, practical preset: six layers and 20 clients against one layer and one player."""
+    algorithm = make_for("async", paper, HORIZON, {})
+    rows, noise = first_rows(paper, 4000)
+    ours, theirs = best_of(
+        8, loop_timing(algorithm, paper, HORIZON), timed(lambda: play_rows(linucb(), rows, paper.theta, noise))
+    )
+    compare(tell, "async", ours / HORIZON, "NumPy LinUCB", theirs / len(rows), at_least=10)
+
+
+@pytest.mark.timing
+def test_async_is_150_times_faster_than_the_reference(paper, tell):
+    """All pulls of both, drawing included in the reference's time, where it is not seen."""
+    algorithm = make_for("async", paper, HORIZON, {})
+    (ours,) = best_of(4, loop_timing(algorithm, paper, HORIZON))
+    (theirs,) = best_of(1, timed(lambda: reference.run(algorithm, paper, horizon=HORIZON)))
+    ours = min(ours, *best_of(4, loop_timing(algorithm, paper, HORIZON)))
+    compare(tell, "async", ours / HORIZON, "reference", theirs / HORIZON, at_least=150)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", ALL)
+def test_our_oful_round_is_25_times_faster_than_a_peers(alone, name, tell):
+    problem, rows, theta, noise = alone
+    rows, noise = rows[:PEER_ROUNDS], noise[:PEER_ROUNDS]
+    algorithm = oful_for(problem)
+    ours, theirs = best_of(
+        8,
+        loop_timing(algorithm, problem, problem.horizon),
+        timed(lambda: play_rows(PEERS[name](), rows, theta, noise)),
+    )
+    compare(tell, "oful", ours / problem.horizon, name, theirs / len(rows), at_least=25)
+
+
+def compare(tell, us, ours, them, theirs, *, at_least):
+    """Seconds a round of both."""
+    tell(f"{us}: {1e6 * ours:.2f} µs a round, {them}: {1e6 * theirs:.1f} µs, {theirs / ours:.1f} times")
+    assert theirs >= at_least * ours

@@ -1,0 +1,131 @@
+"""Whole rounds of each variant over sizes, clients and syncs: the same arms as the reference first, then the time.
+
+    pytest bench/test_variants.py --benchmark-enable
+
+Contexts are drawn beforehand. A benchmark's time is that of `rounds` pulls (extra_info), by an engine that starts anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fedsuplin as fsl
+from fedsuplin import reference
+from fedsuplin.benchmark import HORIZON, NOISE, PAPER, VARIANTS, best_of, loop_timing
+from fedsuplin.run import arrival_for, make_for
+from fedsuplin_ext.loop import Engine
+
+SIZES = ((5, 5), (5, 100), (25, 20), (64, 20), (64, 100), (128, 100), (256, 20), (25, 1000))  # d, K
+CLIENTS = (1, 20, 100_000)
+BYTES = 16 << 20  # of contexts drawn beforehand
+CHECKED = 120  # pulls against the reference
+CHEAP = 64  # the largest d and K that are checked so, and for at most 20 clients: the reference is slow
+SMALL_D = 1e-3
+
+
+@dataclass(frozen=True)
+class Case:
+    variant: str
+    dim: int
+    n_arms: int
+    n_clients: int
+    syncs: str  # few or many
+
+    def __str__(self) -> str:
+        return f"{self.variant}-d{self.dim}-K{self.n_arms}-M{self.n_clients}-{self.syncs}"
+
+    def problem(self) -> fsl.SyntheticProblem:
+        sizes = {"dim": self.dim, "n_arms": self.n_arms, "n_clients": self.n_clients}
+        return fsl.SyntheticProblem(**sizes, **NOISE.get(self.variant, {}), seed=0)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Few and many syncs: C = 1 and the theorem's 1/M²; D as the theorem has it and a small one; oful never syncs."""
+        if self.variant == "oful":
+            return {}
+        if self.variant == "sync":
+            return {"D": SMALL_D} if self.syncs == "many" else {}
+        return {"C": 1.0 if self.syncs == "few" else 1 / self.n_clients**2}
+
+    @property
+    def rounds(self) -> int:
+        """Pulls that are timed: what fits the memory, and whole rounds of all clients where all of them sync."""
+        fits = min(2000, BYTES // (8 * self.dim * self.n_arms))
+        return max(1, fits // self.n_clients) * self.n_clients if self.variant == "sync" else fits
+
+    @property
+    def horizon(self) -> int:
+        return max(HORIZON, 2 * self.n_clients)
+
+    @property
+    def is_cheap(self) -> bool:
+        return self.dim <= CHEAP and self.n_arms <= CHEAP and self.n_clients <= 20
+
+
+def cases():
+    """Every variant over the sizes at the paper's M, and over M at the paper's sizes; syncs few and many in both."""
+    for variant in VARIANTS:
+        for syncs in ("few",) if variant == "oful" else ("few", "many"):
+            for dim, n_arms in SIZES:
+                yield Case(variant, dim, n_arms, PAPER["n_clients"], syncs)
+            for n_clients in CLIENTS:
+                if n_clients != PAPER["n_clients"] and not (variant == "sync" and n_clients > 1000):
+                    yield Case(variant, PAPER["dim"], PAPER["n_arms"], n_clients, syncs)
+    yield Case("sync", 5, 5, 100_000, "few")  # a round of everybody is 100 000 pulls
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_a_round(benchmark, case):
+    problem = case.problem()
+    algorithm = make_for(case.variant, problem, case.horizon, case.parameters)
+    if case.is_cheap:
+        assert_same_as_the_reference(algorithm, problem)
+    stream = problem.stream(case.horizon, arrival_for(algorithm, problem, case.horizon))
+    chunk = stream.take(case.rounds)
+    benchmark.group = f"a round d={case.dim} K={case.n_arms} M={case.n_clients}"
+    benchmark.extra_info["rounds"] = case.rounds
+    status, engine = benchmark.pedantic(
+        lambda engine: (engine.play(chunk), engine),
+        setup=lambda: ((Engine(algorithm, budget=stream.budget),), {}),
+        rounds=10,
+    )
+    assert status == ("done", case.rounds)
+    assert engine.layer_pulls.sum() == case.rounds
+
+
+def assert_same_as_the_reference(algorithm, problem):
+    ours = fsl.run(algorithm, problem, horizon=CHECKED, record="all")
+    theirs = reference.run(algorithm, problem, horizon=CHECKED)
+    np.testing.assert_array_equal(ours.arms, theirs.arms)
+    np.testing.assert_array_equal(ours.layers, theirs.layers)
+    np.testing.assert_array_equal(ours.communication, theirs.communication)
+
+
+# --- what must hold -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timing
+def test_a_round_with_the_theorems_threshold_costs_at_most_2_5_times_one_with_few_syncs(tell):
+    """At the paper's setting, all of its pulls: with C = 1/M² more than half of them communicate."""
+    problem = fsl.SyntheticProblem(**PAPER, seed=0)
+    few, many = (make_for("async", problem, HORIZON, {"C": C}) for C in (1.0, PAPER["n_clients"] ** -2))
+    assert fsl.run(many, problem, horizon=HORIZON).communication[-1] > HORIZON / 2
+    few_time, many_time = best_of(8, *(loop_timing(algorithm, problem, HORIZON) for algorithm in (few, many)))
+    tell(
+        f"C = 1: {1e6 * few_time / HORIZON:.2f} µs a round, C = 1/M²: {1e6 * many_time / HORIZON:.2f} µs, "
+        f"{many_time / few_time:.2f} times"
+    )
+    assert many_time <= 2.5 * few_time
+
+
+def test_a_hundred_thousand_clients_run_and_an_idle_one_costs_under_a_kilobyte():
+    """Each pull is another client's: 20 000 that hold something, 80 000 that share the first snapshot."""
+    problem = fsl.SyntheticProblem(25, 20, 100_000, arrival="round-robin", seed=0)
+    algorithm = make_for("async", problem, 100_000, {})
+    result = fsl.run(algorithm, problem, horizon=20_000)
+    assert (result.client_pulls[:20_000] == 1).all() and not result.client_pulls[20_000:].any()
+    fewer = make_for("async", fsl.SyntheticProblem(25, 20, 1000), 100_000, {})
+    assert (Engine(algorithm).memory_used - Engine(fewer).memory_used) / 99_000 < 1024

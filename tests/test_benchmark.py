@@ -1,0 +1,93 @@
+"""`fedsuplin bench`: its numbers are numbers, its table fits a terminal, and what it compares with is a LinUCB."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+from rich.console import Console
+
+import fedsuplin as fsl
+from fedsuplin import benchmark, cli
+from fedsuplin_ext import norms
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What --quick --json prints, which must be all of standard output."""
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(cli.main, ["bench", "--quick", "--json"])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return json.loads(result.stdout)
+
+
+def leaves(data):
+    if isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            yield from leaves(value)
+    else:
+        yield data
+
+
+def test_every_number_is_positive_and_finite(told):
+    differences = told["sync"].values()  # of two times, which noise may turn round
+    assert all(math.isfinite(value) for value in differences)
+    values = [value for value in leaves(told | {"sync": None}) if isinstance(value, int | float)]
+    assert len(values) > 50
+    assert all(math.isfinite(value) and value > 0 for value in values)
+
+
+def test_it_names_the_code_path_and_covers_what_it_promises(told):
+    assert told["kernels"] == norms.default()
+    assert [(row["dim"], row["n_arms"]) for row in told["widths"]] == list(benchmark.WIDTHS)
+    assert all(row["share_of_peak"] < 2 for row in told["widths"])  # noise may slow the peak down, not by so much
+    assert [row["variant"] for row in told["rounds"]][:5] == list(benchmark.VARIANTS)
+    assert len(told["rounds"]) == len(benchmark.VARIANTS) + len(benchmark.SIZES)
+    assert 0.5 < told["communication"]["many_syncs_a_pull"] <= 1
+    assert told["memory"]["idle_client"] < 1024
+
+
+def test_a_round_is_its_layers(told):
+    for row in told["rounds"]:
+        assert row["microseconds"] == pytest.approx(row["layers"] * row["microseconds_a_layer"])
+        assert row["times_numpy"] == pytest.approx(row["numpy_microseconds"] / row["microseconds"])
+        assert row["layers"] == 1 if row["variant"] == "oful" else row["layers"] > 1
+
+
+def test_the_table_fits_80_columns(told):
+    console = Console(width=80, record=True, markup=False, file=io.StringIO())
+    console.print(benchmark.tables(told))
+    text = console.export_text()
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    assert "…" not in text
+    for words in (told["kernels"], "FMA peak", "a sync", "bytes for a client", "drawing", "NumPy", *benchmark.VARIANTS):
+        assert words in text
+
+
+def test_progress_is_told_before_each_part_and_at_the_end(monkeypatch):
+    for name in ("widths", "rounds", "communication", "sync", "memory"):
+        monkeypatch.setattr(benchmark, name, lambda effort: {})
+    seen = []
+    benchmark.measured(benchmark.QUICK, lambda *told: seen.append(told))
+    assert [done for _, done, _ in seen] == list(range(6))
+    assert seen[-1] == ("done", 5, 5)
+
+
+def test_timings_take_turns_and_the_best_counts():
+    times = {"a": iter([3.0, 1.0, 2.0]), "b": iter([5.0, 6.0, 4.0])}
+    order = []
+    timings = [lambda name=name: (order.append(name), next(times[name]))[1] for name in "ab"]
+    assert benchmark.best_of(3, *timings) == [1.0, 4.0]
+    assert "".join(order) == "ababab"
+
+
+def test_the_numpy_linucb_chooses_the_engines_arms():
+    """One client, the same radius, no trigger, contexts in the ball, where none tie."""
+    problem = fsl.SyntheticProblem(6, 7, 3, noise_scale=0.1, contexts="ball", seed=0)
+    rows, noise = benchmark.first_rows(problem, 500)
+    alone = fsl.ArrayProblem(rows, np.zeros(500, int), theta=problem.theta, noise=noise)
+    result = fsl.run("oful", alone, noise=benchmark.FixedRadius(0.3), ridge=2.0, record="all")
+    player = benchmark.NumpyLinUCB(6, 7, ridge=2.0, radius=0.3)
+    assert benchmark.play_rows(player, rows, problem.theta, noise) == result.arms.tolist()
