@@ -29,7 +29,8 @@ cdef struct Snapshot:                # one layer of the server at one moment; ne
 cdef struct Pending:                 # what one client has gathered in one layer since its download
     Pending* next                    # the free list
     int n                            # observations kept as vectors
-    int dense                        # 0: the two arrays below hold vectors, 1: matrices
+    int dense                        # `delta` holds ΔA, not vectors
+    int own                          # `inverse` holds (A+ΔA)⁻¹, not vectors: from the first observation for eager policies
     int age                          # rank-one steps since the inverse was last factorised
     double gain                      # ln det(A+ΔA) − ln det A
     double* delta                    # rows v_j with ΔA = Σ v vᵀ, or ΔA itself
@@ -40,7 +41,7 @@ cdef struct Pending:                 # what one client has gathered in one layer
 cdef struct Work:                    # sizes, kernels and scratch space; owned by the engine
     int d
     ptrdiff_t ld
-    int keep                         # observations kept as vectors before a client's matrices are formed; 0 for eager policies
+    int keep                         # observations kept as vectors before ΔA is formed
     int refresh                      # rank-one steps after which an inverse is factorised anew
     int eager
     double log_det_ridge             # ln det λI

@@ -1,7 +1,7 @@
 """Weighted rank-one updates of ΔA, Δb, the inverse and the log-det gain, and merges into the server.
 
 Few observations are cheaper as vectors than as matrices, and most uploads are few: so a client's Δ begins as a list, and
-becomes a pair of matrices only when it grows. The inverse follows by rank-one steps and is factorised anew every
+becomes matrices only when it grows (an eager client, who decides from its own inverse, has that as a matrix at once). The inverse follows by rank-one steps and is factorised anew every
 `refresh` steps, which bounds the drift. Functions return 0, or something else when a matrix is no
 longer positive definite or finite.
 """
@@ -43,74 +43,92 @@ cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, con
     for i in range(w.ld):
         w.v[i] = root * x[i]
         p.delta_moment[i] += root * reward * w.v[i]
-    if p.dense or p.n == w.keep:
-        info = observe_dense(w, held, p, Px, root)
-    else:
-        observe_vector(w, p, Px, root)
+    if not p.own and (w.eager or p.n == w.keep):
+        form_inverse(w, held, p)
+    if not p.dense and p.n == w.keep:
+        form_delta(w, p)
+    p.gain += step_inverse(w, p, Px, root)
+    step_delta(w, p)
     if not isfinite(p.gain):
         return OVERFLOW
+    if p.own and p.age >= w.refresh:
+        info = refresh_client(w, held, p)
     if w.eager and info == 0:
         client_theta(w, held, p)
     return info
 
 
-cdef void observe_vector(Work* w, Pending* p, const double* Px, double root) noexcept nogil:
-    """(A+ΔA)⁻¹v = √ω P x − Σ u_j (u_jᵀ v), then keep v and the new u."""
-    cdef ptrdiff_t i, j
-    cdef double along
-    cdef double* u
-    for i in range(w.ld):
-        w.y[i] = root * Px[i]
-    for j in range(p.n):
-        u = p.inverse + j * w.ld
-        along = w.k.dot(u, w.v, w.ld)
-        for i in range(w.ld):
-            w.y[i] -= along * u[i]
-    p.gain += deflate(w)
-    memcpy(p.delta + p.n * w.ld, w.v, w.ld * sizeof(double))
-    memcpy(p.inverse + p.n * w.ld, w.u, w.ld * sizeof(double))
-    p.n += 1
-
-
-cdef int observe_dense(Work* w, const Snapshot* held, Pending* p, const double* Px, double root) noexcept nogil:
-    """(A+ΔA)⁻¹ ← (A+ΔA)⁻¹ − u uᵀ and ΔA ← ΔA + v vᵀ."""
-    cdef ptrdiff_t i
-    if not p.dense:
-        form_matrices(w, held, p)
-    if w.eager:
-        for i in range(w.ld):
-            w.y[i] = root * Px[i]
-    else:
-        w.k.matvec(p.inverse, w.ld, w.v, w.d, w.y)
-    p.gain += deflate(w)
-    w.k.add_outer(p.inverse, p.inverse, w.ld, w.u, -1.0, w.d)
-    w.k.add_outer_upper(p.delta, p.delta, w.ld, w.v, 1.0, w.d)
-    p.age += 1
-    return refresh_client(w, held, p) if p.age >= w.refresh else 0
-
-
-cdef void form_matrices(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
-    """From the vectors kept so far to ΔA = Σ v vᵀ and (A+ΔA)⁻¹ = P − Σ u uᵀ, in the same memory."""
+cdef void form_inverse(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
+    """(A+ΔA)⁻¹ = P − Σ u uᵀ as a matrix, in the memory of the vectors."""
     cdef size_t size = w.d * w.ld * sizeof(double)
     cdef ptrdiff_t j
-    memset(w.matrix, 0, size)
-    for j in range(p.n):
-        w.k.add_outer_upper(w.matrix, w.matrix, w.ld, p.delta + j * w.ld, 1.0, w.d)
-    memcpy(p.delta, w.matrix, size)
     memcpy(w.matrix, held.inverse, size)
     for j in range(p.n):
         w.k.add_outer(w.matrix, w.matrix, w.ld, p.inverse + j * w.ld, -1.0, w.d)
     memcpy(p.inverse, w.matrix, size)
-    p.dense, p.age, p.n = 1, held.age + p.n, 0
+    p.own, p.age = 1, held.age + p.n
+
+
+cdef void form_delta(Work* w, Pending* p) noexcept nogil:
+    """ΔA = Σ v vᵀ as a matrix, in the memory of the vectors."""
+    cdef size_t size = w.d * w.ld * sizeof(double)
+    memset(w.matrix, 0, size)
+    add_delta(w, w.matrix, p)
+    memcpy(p.delta, w.matrix, size)
+    p.dense = 1
+
+
+cdef double step_inverse(Work* w, Pending* p, const double* Px, double root) noexcept nogil:
+    """y = (A+ΔA)⁻¹v, then (A+ΔA)⁻¹ − u uᵀ as a matrix or as one more u; returns the gain."""
+    cdef ptrdiff_t i, j
+    cdef double along, gain
+    cdef double* u
+    if p.own and not w.eager:
+        w.k.matvec(p.inverse, w.ld, w.v, w.d, w.y)
+    else:
+        for i in range(w.ld):
+            w.y[i] = root * Px[i]
+    if not p.own:  # Px was with the download's P: (A+ΔA)⁻¹v = P v − Σ u_j (u_jᵀ v)
+        for j in range(p.n):
+            u = p.inverse + j * w.ld
+            along = w.k.dot(u, w.v, w.ld)
+            for i in range(w.ld):
+                w.y[i] -= along * u[i]
+    gain = deflate(w)
+    if p.own:
+        w.k.add_outer(p.inverse, p.inverse, w.ld, w.u, -1.0, w.d)
+        p.age += 1
+    else:
+        memcpy(p.inverse + p.n * w.ld, w.u, w.ld * sizeof(double))
+    return gain
+
+
+cdef void step_delta(Work* w, Pending* p) noexcept nogil:
+    """ΔA + v vᵀ, as a matrix or as one more v."""
+    if p.dense:
+        w.k.add_outer_upper(p.delta, p.delta, w.ld, w.v, 1.0, w.d)
+    else:
+        memcpy(p.delta + p.n * w.ld, w.v, w.ld * sizeof(double))
+        p.n += 1
+
+
+cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil:
+    """gram += ΔA."""
+    cdef ptrdiff_t i, j
+    if p.dense:
+        for i in range(w.d * w.ld):
+            gram[i] += p.delta[i]
+    else:
+        for j in range(p.n):
+            w.k.add_outer_upper(gram, gram, w.ld, p.delta + j * w.ld, 1.0, w.d)
 
 
 cdef int refresh_client(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
     """(A+ΔA)⁻¹ and the gain from a fresh factorisation."""
-    cdef ptrdiff_t i
     cdef double log_det
     cdef int info
-    for i in range(w.d * w.ld):
-        w.matrix[i] = held.gram[i] + p.delta[i]
+    memcpy(w.matrix, held.gram, w.d * w.ld * sizeof(double))
+    add_delta(w, w.matrix, p)
     info = factorise(w, w.matrix, p.inverse, &log_det)
     p.gain = log_det - held.log_det
     p.age = 0
@@ -168,15 +186,10 @@ cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const P
 
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
     """A ← A + ΔA, b ← b + Δb; the inverse is left stale until `settle`."""
-    cdef ptrdiff_t i, j
+    cdef ptrdiff_t i
     for i in range(w.ld):
         into.moment[i] += p.delta_moment[i]
-    if p.dense:
-        for i in range(w.d * w.ld):
-            into.gram[i] += p.delta[i]
-    else:
-        for j in range(p.n):
-            w.k.add_outer_upper(into.gram, into.gram, w.ld, p.delta + j * w.ld, 1.0, w.d)
+    add_delta(w, into.gram, p)
 
 
 cdef int settle(Work* w, Snapshot* s) noexcept nogil:

@@ -58,7 +58,7 @@ cdef class Engine:
 
     cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh):
         self.work.d, self.work.ld, self.work.eager, self.work.refresh = d, ld, eager, refresh
-        self.work.keep = 0 if eager else max(1, d // 2)
+        self.work.keep = max(1, d // 2)
         self.work.log_det_ridge = d * log(ridge)
         self.work.k = pick(kernels)
         self.work.matrix, self.work.second_matrix = self._doubles(d * ld), self._doubles(d * ld)
@@ -385,7 +385,7 @@ cdef class Engine:
         rows = self._matrix(p.delta, self.work.d if p.dense else p.n)
         gathered = whole(rows) if p.dense else rows.T @ rows
         known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": self._matrix(p.delta_moment, 1)[0]}
-        if p.dense:
+        if p.own:
             known["inverse_with_delta"] = self._matrix(p.inverse, self.work.d)
         return known
 

@@ -65,7 +65,7 @@ cdef class Pool:
         cdef Pending* p = self.free_pending
         self.free_pending = p.next
         self.pending_left -= 1
-        p.n = p.dense = p.age = 0
+        p.n = p.dense = p.own = p.age = 0
         p.gain = 0.0
         memset(p.delta_moment, 0, self.ld * sizeof(double))
         return p
