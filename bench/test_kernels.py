@@ -91,7 +91,7 @@ def assert_inverse_of_its_gram(dim, kernels, *, refresh, pulls=40):
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("dim, n_arms, share", [(25, 20, 0.45), (64, 50, 0.70), (128, 100, 0.70)])
+@pytest.mark.parametrize("dim, n_arms, share", [(25, 20, 0.45), (64, 50, 0.70), (128, 100, 0.70), (256, 1000, 0.70)])
 def test_widths_reach_their_share_of_the_fma_peak(dim, n_arms, share, tell):
     flops = widths_flops(dim, n_arms)
     widths = kernel_timing(measure.widths, measure.Data(dim, n_arms), flops)

@@ -295,17 +295,13 @@ def communication(effort: Effort) -> dict[str, float]:
 
 
 def sync(effort: Effort) -> dict[str, float]:
-    """One client's sync of one layer: a round that always syncs less one that never does, which else look at the same arms.
-
-    A lazy client only takes the new snapshot; an eager one also starts a copy of its own, to update at every pull.
-    """
-    problem = SyntheticProblem(**PAPER, seed=0)
-    pairs = [(lazy, trigger) for lazy in (True, False) for trigger in ("never", "always")]
-    told = [{"noise": FixedRadius(), "ridge": 1.0, "lazy": lazy, "trigger": trigger} for lazy, trigger in pairs]
-    algorithms = [make_for("oful", problem, HORIZON, parameters) for parameters in told]
-    seconds = best_of(effort.turns, *(loop_timing(algorithm, problem, effort.pulls) for algorithm in algorithms))
-    lazy_never, lazy_always, eager_never, eager_always = (1e6 * s / effort.pulls for s in seconds)
-    return {"lazy_microseconds": lazy_always - lazy_never, "eager_microseconds": eager_always - eager_never}
+    """What the server does with one layer of an upload: a rank-one step for each of few observations, or a factorisation."""
+    data = measure.Data(PAPER["dim"], PAPER["n_arms"])
+    cube = PAPER["dim"] ** 3
+    step, whole = best_of(
+        effort.kernel_turns, kernel_timing(measure.rank_one, data, cube / 4), kernel_timing(measure.factorise, data, cube)
+    )
+    return {"rank_one_microseconds": 1e6 * step, "factorise_microseconds": 1e6 * whole}
 
 
 def memory(effort: Effort) -> dict[str, float]:
@@ -335,10 +331,10 @@ def machine_table(numbers: dict[str, Any]) -> Table:
 
 def facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     d, k, m = PAPER.values()
-    talk, lazy, eager = numbers["communication"], *numbers["sync"].values()
+    talk, step, whole = numbers["communication"], *numbers["sync"].values()
     yield "code path", f"{numbers['kernels']} (this CPU can run {', '.join(numbers['available'])})"
     yield "FMA peak", f"{numbers['fma_gigaflops']:.1f} Gflop/s in double precision, one core, measured"
-    yield "a sync", f"{lazy:.2f} µs a layer for a lazy client, {eager:.2f} µs for an eager one"
+    yield "a sync", f"{step:.2f} µs an observation, or {whole:.2f} µs for many at once, in each layer uploaded"
     yield (
         "many syncs",
         f"a round of async with C=1/M², where {talk['many_syncs_a_pull']:.0%} of pulls sync, takes "

@@ -32,9 +32,7 @@ def leaves(data):
 
 
 def test_every_number_is_positive_and_finite(told):
-    differences = told["sync"].values()  # of two times, which noise may turn round
-    assert all(math.isfinite(value) for value in differences)
-    values = [value for value in leaves(told | {"sync": None}) if isinstance(value, int | float)]
+    values = [value for value in leaves(told) if isinstance(value, int | float)]
     assert len(values) > 50
     assert all(math.isfinite(value) and value > 0 for value in values)
 
