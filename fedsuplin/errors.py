@@ -25,7 +25,7 @@ class PluginError(FedsuplinError, RuntimeError):
 
 
 class NumericalError(FedsuplinError, ArithmeticError):
-    """A Gram matrix could not be factorised. `result` holds what was recorded before."""
+    """Double precision did not suffice for a Gram matrix or an estimate. `result` holds what was recorded before."""
 
     result = None
 

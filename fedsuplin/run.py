@@ -166,6 +166,8 @@ def failure(engine: Engine, status: str, pull: int, client: int) -> BaseExceptio
             f"a Gram matrix is no longer positive definite in double precision, {where}; "
             "a larger ridge or weights in a smaller range help"
         )
+    if status == "not finite":
+        return NumericalError(f"estimates are no longer finite, {where}: rewards or weights are too large for double precision")
     if status == "bad client":
         return InvalidInput(f"client {client} is out of range, {where}")
     return InvalidInput(f"this policy syncs all clients, so each must come once a round; client {client} came twice, {where}")

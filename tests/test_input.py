@@ -341,3 +341,11 @@ def test_a_gram_matrix_that_overflows_ends_the_run_with_what_was_recorded():
             result = caught.value.result
             assert result.complete is False and result.n_pulls == len(result.arms) >= 50
             assert np.isfinite(result.regret).all()
+
+
+@pytest.mark.parametrize("variant", ["async", "sync", "oful"])
+def test_rewards_that_overflow_end_the_run_with_an_error(variant):
+    problem = fsl.ArrayProblem(np.full((400, 2, 3), 0.3), np.zeros(400, int), rewards=np.full((400, 2), 1e308))
+    with pytest.raises(fsl.NumericalError, match="no longer finite, at pull") as caught:
+        fsl.run(variant, problem, ridge=1e-3)
+    assert 0 < caught.value.result.n_pulls < 400

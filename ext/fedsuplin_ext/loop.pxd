@@ -1,13 +1,12 @@
 # The engine: the state of a server and its clients, and the loop over a chunk of rounds.
 
-from fedsuplin_ext.gram cimport Work
+from fedsuplin_ext.gram cimport Snapshot, Work
 from fedsuplin_ext.pool cimport Pool
-from fedsuplin_ext.rules cimport Rule, trigger_function, weight_function
 from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
-from fedsuplin_ext.gram cimport Snapshot
+from fedsuplin_ext.rules cimport Rule, trigger_function, weight_function
 
 cdef enum Status:
-    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, NOT_POSITIVE_DEFINITE, BAD_CLIENT, NOT_IN_ROUNDS
+    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS
 
 cdef struct Chunk:                   # a chunk of rounds; pointers are NULL where a problem has no such thing
     Py_ssize_t n

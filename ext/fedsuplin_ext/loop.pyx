@@ -8,7 +8,6 @@ import numpy as np
 from fedsuplin_ext.norms import aligned_zeros
 
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
-from libc.string cimport memset
 
 from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, merge, observe, outgrow, settle
 from fedsuplin_ext.norms cimport padded, pick
@@ -17,14 +16,14 @@ from fedsuplin_ext.screening cimport inverse_of, layered, optimism
 
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
 FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
-STATUS = ("done", "needs room", "bad weight", "bad trigger", "not positive definite", "bad client", "not in rounds")
+STATUS = ("done", "needs room", "bad weight", "bad trigger", "not positive definite", "not finite", "bad client", "not in rounds")
 
 
 cdef class Engine:
     """A server and its clients. `play` takes a chunk of rounds; everything else tells what has happened."""
 
     def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH):
-        cdef int d = algorithm.dim, n_layers = algorithm.n_layers
+        cdef int d = algorithm.dim
         cdef ptrdiff_t ld = padded(d)
         self.memory = []
         self.n_clients = algorithm.n_clients
@@ -193,6 +192,8 @@ cdef class Engine:
             arm = optimism(&self.work, &self.screen, &self.numbers, mine, X, mask)
         else:
             arm = layered(&self.work, &self.screen, &self.numbers, mine, X, mask, &layer)
+        if arm < 0:
+            return NOT_FINITE
 
         # The reward, and what the best arm and uniform random play would have had in expectation.
         if c.theta != NULL:

@@ -47,7 +47,7 @@ cdef int first_of_largest(Work* w, const Screen* s, const double* value, int n, 
 
 
 cdef int layered(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask, int* layer) noexcept nogil:
-    """The arm, and in `layer` the layer that chose it. `mask` is NULL or says which arms there are."""
+    """The arm, and in `layer` the layer that chose it. `mask` is NULL or says which arms there are. -1 if no estimate is finite."""
     cdef const double* columns = X
     cdef int n = s.n_arms, lanes = s.lanes, last = numbers.n_layers - 1, left = s.n_arms, by_estimate, a, q
     cdef double target, best
@@ -66,7 +66,8 @@ cdef int layered(Work* w, Screen* s, const Numbers* numbers, const Layer* layers
             best = w.k.largest(s.estimate, s.width, -1.0, s.out, lanes)  # keep a where r̂ + w ≥ max(r̂ − w)
             w.k.keep(s.estimate, s.width, 1.0, best, s.out, lanes)
         if q == last:
-            return s.arm[first_of_largest(w, s, s.estimate, n, lanes, -INFINITY)]
+            a = first_of_largest(w, s, s.estimate, n, lanes, -INFINITY)
+            return s.arm[a] if a >= 0 else -1
         if not by_estimate:
             a = first_of_largest(w, s, s.width, n, lanes, target)
             if a >= 0:
@@ -108,7 +109,7 @@ cdef const double* side_by_side(Work* w, Screen* s, const double* columns, int* 
 
 
 cdef int optimism(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask) noexcept nogil:
-    """arg max of r̂ + w, in the one layer there is."""
+    """arg max of r̂ + w, in the one layer there is. -1 if none is finite."""
     cdef int a
     begin(s, mask)
     widths(w, s, numbers, &layers[0], 0, X, s.lanes)
