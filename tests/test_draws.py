@@ -57,7 +57,7 @@ def test_seeds_give_different_contexts():
     assert not np.intersect1d(source(0).normals(1000), source(1).normals(1000)).size
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(n=st.integers(1, 6), d=st.integers(1, 40), n_arms=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
 def test_contexts_have_the_length_asked_for_and_do_not_depend_on_the_cut(n, d, n_arms, seed):
     lengths = np.random.default_rng(seed).random((n, n_arms))
@@ -89,7 +89,7 @@ def test_a_wrong_shape_is_refused():
         source().fill(np.empty((5, 3, 8)))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**32 - 1), cut=st.floats(0, 1))
 def test_the_keyed_permutation_is_one_and_does_not_depend_on_the_cut(size, seed, cut):
     whole = keyed_permutation(0, size, size, seed)

@@ -33,7 +33,7 @@ def assert_settled(layer, ridge):
 VARIANTS = ["async", "sync", "variance", "robust", "oful"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     variant=st.sampled_from(VARIANTS),
     d=st.integers(1, 20),

@@ -25,7 +25,7 @@ def positive_definite(rng, d):
     return np.linalg.inv(np.eye(d) + factor @ factor.T)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(d=st.integers(1, 70), n_arms=st.integers(1, 70), seed=st.integers(0, 2**32 - 1), kernels=st.sampled_from(KERNELS))
 def test_norms_and_estimates_are_the_quadratic_form_and_the_dot_product(d, n_arms, seed, kernels):
     rng = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ def test_norms_and_estimates_are_the_quadratic_form_and_the_dot_product(d, n_arm
     assert (norm[n_arms:] == 0).all() and (estimate[n_arms:] == 0).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(n=st.integers(1, 5), d=st.integers(1, 9), n_arms=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
 def test_packing_puts_arms_last_and_zeroes_what_is_masked(n, d, n_arms, seed):
     rng = np.random.default_rng(seed)
