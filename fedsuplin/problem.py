@@ -262,21 +262,11 @@ class ArrayProblem:
         longest = 0.0
         block = max(1, SCAN_BYTES // (8 * self.n_arms * self.dim))
         for start in range(0, self.horizon, block):
-            lengths = np.sqrt(
-                np.einsum("tkd,tkd->tk", self._contexts[start : start + block], self._contexts[start : start + block])
-            )
+            part = self._contexts[start : start + block]
+            lengths = np.sqrt(np.einsum("tkd,tkd->tk", part, part))
             if self._mask is not None:
                 lengths[self._mask[start : start + block] == 0] = 0.0
-            if not np.isfinite(lengths).all():
-                row, arm = np.argwhere(~np.isfinite(lengths))[0]
-                raise InvalidInput(f"contexts of round {start + row}, arm {arm} hold NaN or infinity")
-            row, arm = np.unravel_index(lengths.argmax(), lengths.shape)
-            longest = max(longest, lengths[row, arm])
-            if longest > 1 + NORM_TOLERANCE and not scale_contexts:
-                raise InvalidInput(
-                    f"the context of round {start + row}, arm {arm} has length {longest:.6g}; the theory needs at most 1. "
-                    "scale_contexts=True divides all contexts by the longest"
-                )
+            longest = max(longest, checked_lengths(lengths, start, np.inf if scale_contexts else 1 + NORM_TOLERANCE))
         return 1.0 / longest if scale_contexts and longest > 0 else 1.0
 
     def _checked_clients(self, clients: Any, n_clients: int | None) -> tuple[np.ndarray, int]:
