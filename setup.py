@@ -6,7 +6,7 @@ from glob import glob
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ["norms", "gram", "quiet", "screening", "pool", "rules", "loop", "measure", "draws"]
+MODULES = ["norms", "gram", "quiet", "screening", "pool", "formulas", "rules", "loop", "measure", "draws"]
 
 # Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.
 # -fno-math-errno lets sqrt become one instruction; no flag here allows the compiler to reorder or drop arithmetic.

@@ -3,7 +3,7 @@
 from .algorithm import Algorithm, Variant, make
 from .errors import FedsuplinError, InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
 from .hookspecs import hookimpl
-from .problem import ArrayProblem, SyntheticProblem
+from .problem import ArrayProblem, Chunk, Problem, Stream, SyntheticProblem
 from .result import RunResult
 from .run import run
 from .setting import Setting
@@ -12,13 +12,16 @@ from .version import __version__
 __all__ = [
     "Algorithm",
     "ArrayProblem",
+    "Chunk",
     "FedsuplinError",
     "InvalidInput",
     "MissingExtra",
     "NumericalError",
     "PluginError",
+    "Problem",
     "RunResult",
     "Setting",
+    "Stream",
     "SyntheticProblem",
     "UnknownName",
     "Variant",

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedsuplin_ext.rules import METHODS, Rule, is_compiled
+
 from .errors import InvalidInput, PluginError, unknown
 from .registry import SINGULAR, check, parameters_of, plugins
 from .setting import Setting
 
+KERNELS = ("layered", "optimism")
 AXES = {"policy": "policies", "trigger": "triggers", "noise": "noise_models", "weighting": "weightings"}
 PRESETS = ("practical", "theory")
 ROUNDING = 1 + 1e-12
+PARTS = (*AXES, "syncs", "lazy")
 SYNCS = {"one": "one client syncs, all layers", "all": "all clients sync, marked layers"}
 
 
@@ -24,15 +29,17 @@ SYNCS = {"one": "one client syncs, all layers", "all": "all clients sync, marked
 class Variant:
     """A composition under one name: which parts, who syncs, lazy or eager. Presets give keywords that the user may override.
 
-    >>> gossip = Variant(policy="layered", trigger="periodic", noise="gaussian", weighting="unit", lazy=False)
+    Each part is a name or an object. What is left out is as in the paper's plain algorithm, `async`.
+
+    >>> gossip = Variant(trigger="periodic", lazy=False)
     >>> make(gossip, dim=4, n_arms=5, n_clients=2, horizon=1000, every=20).trigger
     Periodic(every=20)
     """
 
-    policy: Any
-    trigger: Any
-    noise: Any
-    weighting: Any
+    policy: Any = "layered"
+    trigger: Any = "determinant"
+    noise: Any = "gaussian"
+    weighting: Any = "unit"
     syncs: str = "one"
     """"one": the client whose trigger fired, all layers. "all": every client at the end of the round, the marked layers."""
     lazy: bool = True
@@ -91,6 +98,22 @@ class Algorithm:
     @property
     def n_layers(self) -> int:
         return len(self.radii)
+
+    @property
+    def kernel(self) -> str | None:
+        """The compiled decision of the engine's that the policy names, None where it chooses itself."""
+        return getattr(self.policy, "kernel", None)
+
+    @functools.cached_property
+    def rules(self) -> dict[str, Rule]:
+        """What the parts decide each pull, as the engine calls it, by axis; checked when it is made."""
+        by_axis = {"trigger": self.trigger, "weighting": self.weighting}
+        if self.kernel is None:
+            by_axis["policy"] = self.policy
+        try:
+            return {axis: Rule(axis, part) for axis, part in by_axis.items()}
+        except TypeError as error:
+            raise PluginError(str(error)) from error
 
     def departures(self, problem: Any = None) -> list[str]:
         """What takes this algorithm out of the paper's guarantee; empty when it holds.
@@ -151,7 +174,7 @@ class Algorithm:
         None where no horizon up to 10¹⁵ is long enough, or the policy has no layers to wait for.
         """
         loss = getattr(self.noise, "theta_bound", 1.0) if loss is None else loss
-        if self.policy.kernel != "layered":
+        if self.kernel != "layered":
             return None
         low, high = 1.0, 1e15
         if not self.regret_bound(int(high)) < loss * high:
@@ -199,16 +222,20 @@ def make(
 ) -> Algorithm:
     """An algorithm by name. Parts may be replaced by names or objects; other keywords are parameters of the parts.
 
-    Parameters are ridge, delta, alpha_scale, noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
+    Names joined by + compose: "sync+robust" is sync with what robust changes. A trigger, a weighting or a policy may also be
+    a bare function: Python, numba's `@cfunc` or a scipy.LowLevelCallable. Parameters are ridge, delta, alpha_scale,
+    noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
     else the chosen parts take. One that no part has a use for is an error.
 
     >>> make("async", dim=4, n_arms=5, n_clients=2, horizon=1000, trigger="periodic", every=50).trigger
     Periodic(every=50)
+    >>> make("sync+robust", dim=4, n_arms=5, n_clients=2, horizon=1000, corruption=3).departures()[0]
+    'no theorem of the paper covers this composition'
     """
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
-    name, recipe = variant_of(variant)
-    recipe = changed(recipe, policy=policy, trigger=trigger, noise=noise, weighting=weighting, syncs=syncs, lazy=lazy)
+    parts = {"policy": policy, "trigger": trigger, "noise": noise, "weighting": weighting, "syncs": syncs, "lazy": lazy}
+    name, recipe = composed(variant, parts)
 
     preset_values = dict(recipe.presets.get(preset, {}))
     ridge = parameters.get("ridge", preset_values.get("ridge", 1.0))
@@ -217,11 +244,8 @@ def make(
     parts = {axis: _part(axis, getattr(recipe, axis), parameters, preset_values, used) for axis in AXES}
     _refuse_unused(name, recipe, parameters, used)
     parts = {axis: _bound(part, setting) for axis, part in parts.items()}
-    if parts["policy"].kernel not in ("layered", "optimism"):
-        raise unknown("decision kernel", parts["policy"].kernel, ("layered", "optimism"))
-    numbers = _numbers(parts["noise"], setting)
     spec = _spec(name, setting, preset, recipe, parts)
-    return Algorithm(
+    return _checked(
         name=name,
         setting=setting,
         preset=preset,
@@ -230,31 +254,96 @@ def make(
         theorem=recipe.theorem,
         spec=spec,
         **parts,
-        **numbers,
     )
 
 
-def variant_of(variant: str | Variant) -> tuple[str, Variant]:
-    """A variant and the name to show for it."""
+def _checked(**fields: Any) -> Algorithm:
+    """The algorithm, with all that its parts will do in the loop looked at first: they may come from anybody."""
+    algorithm = Algorithm(**fields, **_numbers(fields["noise"], fields["setting"]))
+    if algorithm.kernel is not None and algorithm.kernel not in KERNELS:
+        raise unknown("decision kernel", algorithm.kernel, KERNELS)
+    _ = algorithm.rules
+    return algorithm
+
+
+# --- compositions ----------------------------------------------------------------------------------------------------
+
+
+def composed(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[str, Variant]:
+    """A variant with some parts replaced (None leaves one as it is), and the name to show for it.
+
+    No theorem covers it if a part really was replaced.
+    """
+    replaced = {part: value for part, value in parts.items() if value is not None}
+    name, recipe = _variant_of(variant, replaced)
+    new = {part: value for part, value in replaced.items() if value != getattr(recipe, part)}
+    return name, dataclasses.replace(recipe, theorem=None, **new) if new else recipe
+
+
+def _variant_of(variant: str | Variant, decided: Collection[str] = ()) -> tuple[str, Variant]:
     if isinstance(variant, Variant):
         return "custom", variant
-    return variant, plugins.create("variants", variant, {})
+    if not isinstance(variant, str):
+        raise InvalidInput(f"a variant is a name, names joined by +, or a Variant, not {variant!r}")
+    recipes = {name: plugins.create("variants", name, {}) for name in variant.split("+")}
+    return variant, combined(recipes, decided) if len(recipes) > 1 else recipes[variant]
 
 
-def changed(recipe: Variant, **parts: Any) -> Variant:
-    """The composition with some parts replaced (None leaves one as it is); no theorem covers it if any really was."""
-    new = {axis: part for axis, part in parts.items() if part is not None and part != getattr(recipe, axis)}
-    return dataclasses.replace(recipe, theorem=None, **new) if new else recipe
+def combined(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> Variant:
+    """What each of the variants has that the plain one has not, together; two that differ there must be decided.
+
+    Where presets give one keyword twice, the later name counts. A theorem covers the result if it covers the variant
+    that is the same in every part.
+    """
+    plain, parts, chosen_by = Variant(), {}, {}
+    for name, recipe in recipes.items():
+        for part in PARTS:
+            value = getattr(recipe, part)
+            if value == getattr(plain, part) or part in decided:
+                continue
+            if parts.setdefault(part, value) != value:
+                raise InvalidInput(
+                    f"{chosen_by[part]!r} and {name!r} both choose the {part} ({parts[part]!r} and {value!r}): "
+                    f"say which with {part}="
+                )
+            chosen_by[part] = name
+    presets = {preset: {} for preset in PRESETS}
+    for recipe in recipes.values():
+        for preset, values in recipe.presets.items():
+            presets.setdefault(preset, {}).update(values)
+    result = Variant(**parts, presets=presets, summary=" + ".join(recipe.summary for recipe in recipes.values()))
+    same = [r for r in recipes.values() if all(getattr(r, part) == getattr(result, part) for part in PARTS)]
+    return dataclasses.replace(result, theorem=same[0].theorem) if same else result
+
+
+class Bare:
+    """A trigger, a weighting or a policy that was given as nothing but a function."""
+
+    def __init__(self, axis: str, function: Any) -> None:
+        self._function = function
+        setattr(self, METHODS[axis][0], Rule(axis, self) if is_compiled(function) else function)
+
+    def compiled(self) -> Any:
+        return self._function if is_compiled(self._function) else None
+
+    def __repr__(self) -> str:
+        return f"Bare({getattr(self._function, '__qualname__', self._function)})"
 
 
 def _part(axis: str, given: Any, parameters: Mapping, preset_values: Mapping, used: set[str]) -> Any:
-    """The plugin for one axis: made by name with the keywords it takes, or the object itself."""
+    """The plugin for one axis: made by name with the keywords it takes, the object itself, or a bare function."""
+    if _is_bare(axis, given):
+        return Bare(axis, given)
     if not isinstance(given, str):
         return check(AXES[axis], given)
     takes = takes_of(axis, given)
     used.update(takes & set(parameters))
     keywords = {key: value for key, value in (dict(preset_values) | dict(parameters)).items() if key in takes}
     return plugins.create(AXES[axis], given, keywords)
+
+
+def _is_bare(axis: str, given: Any) -> bool:
+    return axis in METHODS and (callable(given) or is_compiled(given)) and not hasattr(given, METHODS[axis][0])
 
 
 def takes_of(axis: str, name: str) -> set[str]:
@@ -326,20 +415,16 @@ def from_spec(spec: Mapping[str, Any]) -> Algorithm:
             )
         parts[axis] = plugins.create(kind, name, spec[axis]["parameters"])
     setting = Setting(**{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")})
-    name, recipe = variant_of(spec["variant"]) if spec["variant"] != "custom" else ("custom", Variant(**parts))
-    same = (
-        all(spec[axis]["name"] == getattr(recipe, axis) for axis in AXES)
-        and spec["syncs"] == recipe.syncs
-        and spec["lazy"] == recipe.lazy
-    )
-    return Algorithm(
+    names = {axis: spec[axis]["name"] for axis in AXES}
+    variant = Variant() if spec["variant"] == "custom" else spec["variant"]
+    name, recipe = composed(variant, names | {"syncs": spec["syncs"], "lazy": spec["lazy"]})
+    return _checked(
         name=name,
         setting=setting,
         preset=spec["preset"],
-        syncs=spec["syncs"],
-        lazy=spec["lazy"],
-        theorem=recipe.theorem if same else None,
+        syncs=recipe.syncs,
+        lazy=recipe.lazy,
+        theorem=recipe.theorem,
         spec=dict(spec),
         **parts,
-        **_numbers(parts["noise"], setting),
     )

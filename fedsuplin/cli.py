@@ -16,19 +16,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import benchmark, options, report
-from .algorithm import AXES, PRESETS, Algorithm, Variant, changed, keywords_of, variant_of
-from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError, PluginWarning
-from .problem import SyntheticProblem
+from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
+from .errors import FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
+from .problem import Problem, SyntheticProblem
 from .registry import parameters_of, plugins
 from .result import RunResult
 from .run import make_for, run
+from .setting import positive_integer
 from .version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 DRAWN_AS = {"self-normalised": "gaussian"}  # noise models that differ only in what an algorithm assumes
 
-# Which keyword an option becomes: a parameter of the problem's noise, a parameter of the algorithm.
+# Which keyword an option becomes: of a problem, of its noise, of the algorithm.
+OF_SYNTHETIC = {"dim": "dim", "arms": "n_arms", "clients": "n_clients"}
+OF_SYNTHETIC |= {name: name for name in ("horizon", "contexts", "arrival", "seed")}
 OF_PROBLEM = {"noise_scale": "noise_scale", "bound": "R", "budget": "corruption"}
+KEYWORDS = OF_SYNTHETIC | {"noise": "noise"} | OF_PROBLEM
 OF_ALGORITHM = {name: name for name in ("delta", "alpha_scale", "ridge", "theta_bound", "C", "D", "R", "corruption", "every")}
 OF_ALGORITHM["sigma"] = "noise_scale"
 
@@ -94,7 +98,7 @@ def run_command(
 ) -> None:
     """Play VARIANT (async unless given) on a synthetic problem, and compare it with uniform random play.
 
-    `fedsuplin variants` lists the variants. Ctrl-C stops a run and shows what was recorded until then.
+    `fedsuplin variants` lists the variants; sync+robust combines two. Ctrl-C stops a run and shows what was recorded until then.
 
     \b
     fedsuplin run
@@ -110,7 +114,7 @@ def run_command(
     tell = functools.partial(closing, algorithm=algorithm, problem=problem, out=out, as_json=as_json, quiet=quiet)
     try:
         result = play(algorithm, problem, record, quiet)
-    except (PluginError, NumericalError) as error:
+    except FedsuplinError as error:
         if error.result is not None:
             tell(error.result)
         raise
@@ -119,22 +123,26 @@ def run_command(
         context.exit(INTERRUPTED)
 
 
-def planned(name: str, given: dict[str, Any]) -> tuple[SyntheticProblem, Algorithm]:
+def planned(name: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
     """What the options mean: a problem, and an algorithm that knows the truth about its noise unless told otherwise."""
     refuse_named(given["extra"])
     parts = {axis: given["assume" if axis == "noise" else axis] for axis in AXES}
-    recipe = changed(variant_of(name)[1], **parts)
+    _, recipe = composed(name, parts)
     takes = keywords_of(recipe)
-    noise = given["noise"] or natural_noise(recipe)
-    drawn = set(parameters_of(plugins.factory("noise_models", noise)))
+    if given["problem"] == "synthetic":
+        noise = given["noise"] or natural_noise(recipe)
+        drawn = set(parameters_of(plugins.factory("noise_models", noise)))
+        problem = synthetic(noise, drawn, given)
+    else:
+        drawn = set(parameters_of(plugins.factory("problems", given["problem"])))
+        problem = other_problem(drawn, given)
     told = used(given, OF_ALGORITHM, takes, name)
     told |= {key: value for key, value in given["extra"].items() if key in takes or key not in drawn}
 
-    problem = problem_of(noise, drawn, given)
     known = {"R": problem.R, "corruption": problem.corruption}  # with either preset; make_for adds the noise level
     told = {key: value for key, value in known.items() if key in takes and value is not None} | told
     told |= {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]} | parts
-    return problem, make_for(name, problem, problem.horizon, told)
+    return problem, make_for(name, problem, problem.horizon or positive_integer("horizon", given["horizon"]), told)
 
 
 def refuse_named(extra: dict[str, Any]) -> None:
@@ -150,14 +158,27 @@ def natural_noise(recipe: Variant) -> str:
     return DRAWN_AS.get(recipe.noise, recipe.noise) if isinstance(recipe.noise, str) else "gaussian"
 
 
-def problem_of(noise: str, drawn: set[str], given: dict[str, Any]) -> SyntheticProblem:
+def other_problem(takes: set[str], given: dict[str, Any]) -> Problem:
+    """A plugin's problem, with the sizes and options that it has a use for; one that was typed and it has not is an error."""
+    defaults = {parameter.name: parameter.default for parameter in run_command.params}
+    for option, keyword in KEYWORDS.items():
+        if option != "horizon" and keyword not in takes and given[option] != defaults[option]:
+            others = [flag(other) for other, key in KEYWORDS.items() if key in takes]
+            raise InvalidInput(
+                f"{given['problem']} has no use for {flag(option)}; it takes {', '.join(others) or 'no such option'}"
+            )
+    values = {KEYWORDS[option]: given[option] for option in KEYWORDS if KEYWORDS[option] in takes}
+    values |= {key: value for key, value in given["extra"].items() if key in takes}
+    return plugins.create("problems", given["problem"], {key: value for key, value in values.items() if value is not None})
+
+
+def synthetic(noise: str, drawn: set[str], given: dict[str, Any]) -> SyntheticProblem:
     told = used(given, OF_PROBLEM, drawn, f"{noise} noise")
     if "corruption" in drawn:
         told.setdefault("corruption", options.DEFAULT_BUDGET)
     told |= {key: value for key, value in given["extra"].items() if key in drawn}
-    sizes = {"dim": given["dim"], "n_arms": given["arms"], "n_clients": given["clients"], "horizon": given["horizon"]}
-    as_given = {key: given[key] for key in ("contexts", "arrival", "seed")}
-    return SyntheticProblem(**sizes, **as_given, noise=noise, **told)
+    as_given = {keyword: given[option] for option, keyword in OF_SYNTHETIC.items()}
+    return SyntheticProblem(**as_given, noise=noise, **told)
 
 
 def used(given: dict[str, Any], keywords: dict[str, str], takes: set[str], who: str) -> dict[str, Any]:
@@ -183,7 +204,7 @@ def check_folder(folder: Path) -> None:
         raise failure(f"can't write to --out {folder}: {reason}", 1) from error
 
 
-def play(algorithm: Algorithm, problem: SyntheticProblem, record: str | float, quiet: bool) -> RunResult:
+def play(algorithm: Algorithm, problem: Problem, record: str | float, quiet: bool) -> RunResult:
     """The run, with a progress bar where somebody watches. Ctrl-C gives a result that is not complete."""
     counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls")
     columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())

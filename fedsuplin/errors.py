@@ -7,7 +7,12 @@ from collections.abc import Iterable
 
 
 class FedsuplinError(Exception):
-    """Base of every error that fedsuplin raises on purpose."""
+    """Base of every error that fedsuplin raises on purpose.
+
+    `result` holds what was recorded before it happened, when a run was under way.
+    """
+
+    result = None
 
 
 class InvalidInput(FedsuplinError, ValueError):
@@ -19,15 +24,11 @@ class UnknownName(FedsuplinError, ValueError):
 
 
 class PluginError(FedsuplinError, RuntimeError):
-    """A plugin failed. `result` holds what was recorded before it did, when a run was under way."""
-
-    result = None
+    """A plugin failed, or does not offer what its kind must."""
 
 
 class NumericalError(FedsuplinError, ArithmeticError):
-    """Double precision did not suffice for a Gram matrix or an estimate. `result` holds what was recorded before."""
-
-    result = None
+    """Double precision did not suffice for a Gram matrix or an estimate."""
 
 
 class MissingExtra(FedsuplinError, ImportError):

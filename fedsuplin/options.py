@@ -80,6 +80,12 @@ SIZES = [
 
 _world = in_section("The problem that is played")
 PROBLEM = [
+    _world(
+        "--problem",
+        metavar="NAME",
+        default="synthetic",
+        help="synthetic or a plugin's, which takes the sizes and options below that it has a use for. [default: synthetic]",
+    ),
     _world("--contexts", type=click.Choice(CONTEXT_LAWS), default="sphere", help="Law of contexts. [default: sphere]"),
     _world(
         "--arrival",

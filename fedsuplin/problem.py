@@ -6,6 +6,7 @@ lanes of the kernels, padded with zeros. What a stream yields is a function of t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from fedsuplin_ext import norms
 from fedsuplin_ext.draws import ContextSource
 
-from .errors import InvalidInput, unknown
+from .errors import InvalidInput, PluginError, unknown
 from .registry import check, parameters_of, plugins
 from .setting import not_negative, positive_integer
 
@@ -26,7 +27,11 @@ SCAN_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive pulls, in the layout of the engine; None where a problem has no such thing."""
+    """Consecutive pulls, in the layout of the engine; None where a problem has no such thing. `Chunk.of` makes one.
+
+    >>> Chunk.of(np.zeros((5, 3, 2)), [0, 1, 0, 1, 0], theta=[1.0, 0.0], sigma=0.1).contexts.shape
+    (5, 2, 4)
+    """
 
     contexts: np.ndarray  # n × d × lanes
     clients: np.ndarray  # n, int32
@@ -37,9 +42,50 @@ class Chunk:
     corruption: np.ndarray | None = None  # n × lanes
     mask: np.ndarray | None = None  # n × lanes, uint8
 
+    @classmethod
+    def of(
+        cls,
+        contexts: Any,
+        clients: Any,
+        *,
+        theta: Any = None,
+        rewards: Any = None,
+        noise: Any = 0.0,
+        sigma: Any = 1.0,
+        corruption: Any = None,
+        mask: Any = None,
+    ) -> Chunk:
+        """Pulls as one writes them down, brought into that layout: contexts n × K × d, clients n, tables n × K.
+
+        Rewards are θᵀx + noise with `theta`, or `rewards` as they are. An arm whose `mask` is False is not there.
+        """
+        contexts = as_floats("contexts", contexts)
+        if contexts.ndim != 3:
+            raise InvalidInput(f"contexts must have the shape (pulls, arms, dim), not {contexts.shape}")
+        n, n_arms, dim = contexts.shape
+        lanes, rounds = norms.pad(n_arms), (n,)
+        packed = norms.aligned_zeros(n, dim, lanes)
+        mask = None if mask is None else np.ascontiguousarray(mask, dtype=np.uint8)
+        norms.pack(np.ascontiguousarray(contexts), mask, 1.0, packed)
+        return cls(
+            contexts=packed,
+            clients=np.ascontiguousarray(clients, dtype=np.int32),
+            noise=np.ascontiguousarray(np.broadcast_to(as_floats("noise", noise), rounds)),
+            sigma=np.ascontiguousarray(np.broadcast_to(as_floats("sigma", sigma), rounds)),
+            theta=None if theta is None else checked_array("theta", theta, (dim,)),
+            rewards=padded_columns(None if rewards is None else as_floats("rewards", rewards), lanes),
+            corruption=padded_columns(None if corruption is None else as_floats("corruption", corruption), lanes),
+            mask=padded_columns(mask, lanes),
+        )
+
 
 class Stream:
-    """One pass over a problem; `take(n)` gives the next n pulls. The arrays are reused: use a chunk before the next take."""
+    """One pass over a problem; `take(n)` gives the next n pulls. The arrays may be reused: use a chunk before the next take.
+
+    >>> class Coins(Stream):
+    ...     def take(self, n):
+    ...         return Chunk.of(np.full((n, 2, 1), 0.5), np.zeros(n), rewards=np.eye(2)[np.zeros(n, int)])
+    """
 
     budget: float = np.inf
     """The most that corruption may add up to, in absolute value, over the whole stream."""
@@ -51,10 +97,51 @@ class Stream:
         raise TypeError(f"{type(self).__name__} does not say how to take pulls: define take(n)")
 
 
+class Problem:
+    """What every problem has, with the defaults of what it need not say. Immutable: each `stream` starts from the beginning.
+
+    >>> class TwoArms(Problem):
+    ...     dim, n_arms, n_clients = 2, 2, 1
+    ...     def stream(self, horizon, arrival):
+    ...         return TwoArmsStream()
+    >>> class TwoArmsStream(Stream):
+    ...     def take(self, n):
+    ...         return Chunk.of(np.eye(2)[None].repeat(n, 0), np.zeros(n), theta=[0.2, 0.4])
+    >>> from fedsuplin import run
+    >>> run("oful", TwoArms(), horizon=100).n_pulls
+    100
+    """
+
+    dim: int
+    n_arms: int
+    n_clients: int
+    horizon: int | None = None
+    """How many pulls there are; None for as many as a run asks for."""
+    seed: int | None = None
+    arrival: Any = None
+    """An arrival pattern, for problems that leave to it who plays when."""
+
+    # What the assumptions of an algorithm are checked against; None where the problem does not say.
+    theta: np.ndarray | None = None
+    noise_scale: float | None = None
+    R: float | None = None
+    corruption: float | None = None
+
+    def stream(self, horizon: int, arrival: Any) -> Stream:
+        """A fresh stream of pulls; `arrival` is the pattern to use, None for the problem's own choice."""
+        raise TypeError(f"{type(self).__name__} does not say how to play it: define stream(horizon, arrival)")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The problem as plain data: its registered name and, for a dataclass, the parameters that make it again."""
+        name = plugins.name_of("problems", type(self)) or type(self).__qualname__
+        return {"problem": name, "parameters": dataclasses.asdict(self) if dataclasses.is_dataclass(self) else None}
+
+
 # --- synthetic -----------------------------------------------------------------------------------------------------------
 
 
-class SyntheticProblem:
+class SyntheticProblem(Problem):
     """Random contexts on the unit sphere or in the unit ball, a random θ of length 1, noise from a noise model.
 
     `noise` is "gaussian", "bounded" (σ_t known to the client), "corrupted" (an adversary with a budget) or any noise model;
@@ -91,8 +178,7 @@ class SyntheticProblem:
         self.arrival = arrival_of(arrival)
         self.noise = self._noise_model(noise, noise_scale, noise_parameters)
         self.theta = self._theta(theta)
-        self.spec = {
-            "problem": "synthetic",
+        self._parameters = {
             "dim": self.dim,
             "n_arms": self.n_arms,
             "n_clients": self.n_clients,
@@ -100,10 +186,15 @@ class SyntheticProblem:
             "contexts": contexts,
             "arrival": arrival if isinstance(arrival, str) or arrival is None else repr(arrival),
             "noise": noise if isinstance(noise, str) else repr(noise),
-            "noise_parameters": {**({} if noise_scale is None else {"noise_scale": noise_scale}), **noise_parameters},
+            **({} if noise_scale is None else {"noise_scale": noise_scale}),
+            **noise_parameters,
             "theta": None if theta is None else [float(value) for value in self.theta],
             "seed": self.seed,
         }
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {"problem": "synthetic", "parameters": dict(self._parameters)}
 
     def _noise_model(self, noise: Any, noise_scale: float | None, parameters: Mapping[str, Any]) -> Any:
         if not isinstance(noise, str):
@@ -162,17 +253,24 @@ class SyntheticStream(Stream):
         problem, start = self._problem, self._start
         self._start += n
         contexts = self._draw_contexts(n)
-        noise, sigma = problem.noise.draw(self._noise, n)
+        noise, sigma = drawn(problem.noise, self._noise, n)
         return Chunk(
             contexts=contexts,
-            clients=self._arrival.clients(
-                start, start + n, n_clients=problem.n_clients, horizon=self._horizon, seed=self._arrival_seed
-            ),
+            clients=self._clients(start, n),
             noise=noise,
             sigma=sigma,
             theta=problem.theta,
             corruption=self._corrupt(contexts) if hasattr(problem.noise, "corrupt") else None,
         )
+
+    def _clients(self, start: int, n: int) -> np.ndarray:
+        sizes = {"n_clients": self._problem.n_clients, "horizon": self._horizon}
+        clients = np.asarray(self._arrival.clients(start, start + n, **sizes, seed=self._arrival_seed))
+        if clients.shape != (n,) or not np.issubdtype(clients.dtype, np.integer):
+            raise PluginError(
+                f"arrival {self._arrival!r} must give {n} whole numbers, not {clients.dtype} of shape {clients.shape}"
+            )
+        return np.ascontiguousarray(clients, dtype=np.int32)
 
     def _draw_contexts(self, n: int) -> np.ndarray:
         """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly."""
@@ -186,15 +284,31 @@ class SyntheticStream(Stream):
     def _corrupt(self, contexts: np.ndarray) -> np.ndarray:
         means = norms.mean_rewards(contexts, self._problem.theta)
         real = means[:, : self._problem.n_arms]
-        out = np.zeros_like(means)
-        out[:, : self._problem.n_arms] = self._problem.noise.corrupt(self._corruption, real, real.argmax(axis=1))
+        noise, out = self._problem.noise, np.zeros_like(means)
+        added = np.asarray(noise.corrupt(self._corruption, real, real.argmax(axis=1)), dtype=np.float64)
+        if added.shape != real.shape or not np.isfinite(added).all():
+            raise PluginError(f"noise model {noise!r}: corrupt must give finite numbers of shape {real.shape}")
+        out[:, : self._problem.n_arms] = added
         return out
+
+
+def drawn(noise: Any, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a noise model draws, looked at: it may be anybody's."""
+    values, sigma = (np.ascontiguousarray(array, dtype=np.float64) for array in noise.draw(rng, n))
+    if (
+        values.shape != (n,)
+        or sigma.shape != (n,)
+        or not np.isfinite(values).all()
+        or not ((sigma >= 0) & (sigma < np.inf)).all()
+    ):
+        raise PluginError(f"noise model {noise!r}: draw must give {n} finite numbers and {n} noise levels of at least 0")
+    return values, sigma
 
 
 # --- from arrays -----------------------------------------------------------------------------------------------------------
 
 
-class ArrayProblem:
+class ArrayProblem(Problem):
     """Contexts (T × K × d) and clients (T) that you have, with either `theta` (and noise) or `rewards` (T × K).
 
     With rewards, regret is against the best entry of the row. `mask` (T × K) says which arms a round has. `sigma` (T or one
@@ -205,8 +319,6 @@ class ArrayProblem:
     >>> problem.dim, problem.n_arms, problem.n_clients, problem.horizon
     (3, 3, 2, 6)
     """
-
-    arrival = None
 
     def __init__(
         self,
@@ -241,9 +353,12 @@ class ArrayProblem:
         self._sigma = self._checked_sigma(sigma)
         self._corruption = self._checked_corruption(corruption)
         self.corruption = None if corruption is None else float(np.abs(self._corruption).max(axis=1).sum())
-        self.spec = {"problem": "array", "shape": list(self._contexts.shape), "n_clients": self.n_clients, "seed": None}
 
-    seed = None
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Arrays are not kept in a specification, so this does not make the problem again."""
+        sizes = {"shape": list(self._contexts.shape), "n_clients": self.n_clients}
+        return {"problem": "array", "parameters": None, **sizes}
 
     def _checked_mask(self, mask: Any) -> np.ndarray | None:
         if mask is None:
@@ -341,16 +456,18 @@ class ArrayStream(Stream):
             noise=p._noise[part],
             sigma=p._sigma[part],
             theta=p.theta,
-            rewards=self._padded(p._rewards, part),
-            corruption=self._padded(p._corruption, part),
-            mask=self._padded(mask, slice(None)),
+            rewards=padded_columns(p._rewards, self._lanes, part),
+            corruption=padded_columns(p._corruption, self._lanes, part),
+            mask=padded_columns(mask, self._lanes),
         )
 
-    def _padded(self, table: np.ndarray | None, part: slice) -> np.ndarray | None:
-        if table is None:
-            return None
-        missing = self._lanes - table.shape[1]
-        return np.ascontiguousarray(table[part]) if missing == 0 else np.pad(table[part], ((0, 0), (0, missing)))
+
+def padded_columns(table: np.ndarray | None, lanes: int, part: slice = slice(None)) -> np.ndarray | None:
+    """Rows of a table with a column for each arm, as the engine has them: a column for each lane."""
+    if table is None:
+        return None
+    missing = lanes - table.shape[1]
+    return np.ascontiguousarray(table[part]) if missing == 0 else np.pad(table[part], ((0, 0), (0, missing)))
 
 
 # --- checks both share -------------------------------------------------------------------------------------------------------
@@ -370,8 +487,21 @@ def checked_lengths(lengths: np.ndarray, start: int, most: float) -> float:
     return float(lengths[row, arm])
 
 
-def check_chunk(chunk: Chunk, start: int) -> None:
-    """What a stream of somebody else's yields: the engine relies on contexts that are finite and no longer than 1."""
+def check_chunk(chunk: Chunk, n: int, start: int) -> None:
+    """What a stream of somebody else's gives: the engine relies on n pulls, on every number being finite, on σ_t ≥ 0, and on
+    contexts no longer than 1."""
+    if not isinstance(chunk, Chunk) or len(chunk.contexts) != n:
+        raise InvalidInput(f"take({n}) must give a Chunk of {n} pulls: Chunk.of(contexts, clients, …) makes one")
+    for name, dtype in (("contexts", np.float64), ("clients", np.int32), ("noise", np.float64), ("sigma", np.float64)):
+        if getattr(chunk, name).dtype != dtype:
+            raise InvalidInput(f"the chunk's {name} must be {np.dtype(dtype)}, not {getattr(chunk, name).dtype}")
+    for name in ("noise", "sigma", "theta", "rewards", "corruption"):
+        values = getattr(chunk, name)
+        if values is not None and not np.isfinite(values).all():
+            raise InvalidInput(f"the chunk's {name} from pull {start} on hold NaN or infinity")
+    if (chunk.sigma < 0).any():
+        at = int((chunk.sigma < 0).argmax())
+        raise InvalidInput(f"sigma of pull {start + at} is {chunk.sigma[at]}: a noise level can't be negative")
     checked_lengths(np.sqrt(np.einsum("tdk,tdk->tk", chunk.contexts, chunk.contexts)), start, 1 + NORM_TOLERANCE)
 
 
@@ -403,8 +533,7 @@ def arrival_of(arrival: Any) -> Any:
 
 
 def problem_from_spec(spec: Mapping[str, Any]) -> Any:
-    """The synthetic problem that a specification describes; arrays are not kept in a specification."""
-    if spec.get("problem") != "synthetic":
+    """The problem that a specification describes, by its registered name."""
+    if spec.get("parameters") is None:
         raise InvalidInput(f"a problem of kind {spec.get('problem')!r} can't be made again from its specification")
-    keywords = {key: value for key, value in spec.items() if key not in ("problem", "noise_parameters")}
-    return SyntheticProblem(**keywords, **spec["noise_parameters"])
+    return plugins.create("problems", spec["problem"], spec["parameters"])

@@ -23,7 +23,8 @@ class Trigger(Protocol):
     def fires(self, gain: float, elapsed: float) -> bool:
         """`gain` is ln det(A+ΔA)/det(A) of that layer; `elapsed` counts pulls (or rounds) since its last sync.
 
-        A plugin may add ``compiled() -> scipy.LowLevelCallable`` with signature ``int (double, double, void *)``.
+        With state: ``fires(gain, elapsed, state)``. Compiled: ``int (double, double, void *)``, with state
+        ``int (double, double, double *, void *)``.
         """
 
 
@@ -33,14 +34,41 @@ class Weighting(Protocol):
     def weight(self, norm: float, sigma: float) -> float:
         """`norm` is ‖x‖ in the A⁻¹ that the decision used, `sigma` the noise level σ_t that the client was told.
 
-        A plugin may add ``compiled() -> scipy.LowLevelCallable`` with signature ``double (double, double, void *)``.
+        With state: ``weight(norm, sigma, residual, state)``, where the residual r − θ̂ᵀx is there to learn from for later
+        pulls: a weight that depends on its own reward biases the estimate. Compiled: ``double (double, double, void *)``,
+        with state ``double (double, double, double, double *, void *)``.
+        """
+
+
+class Policy(Protocol):
+    """How an arm is picked: `kernel` names a decision that the engine has ("layered", "optimism"), or else there is `choose`."""
+
+    def choose(self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float) -> int:
+        """The arm, as its index in `estimates`: layer·K + arm, where layer is the one that is to learn from it.
+
+        `estimates` (r̂) and `widths` (w) are layers × arms, `targets` (w̄) layers; an arm that is not there has the estimate −∞.
+        `draw` is a random number in [0, 1), a function of the run's seed and the pull. With state: an argument `state` more.
+        Compiled: ``int (double *, double *, double *, int n_layers, int n_arms, double, void *)``, with state a ``double *``
+        before the last.
         """
 
 
 class Compiled(Protocol):
-    """The optional compiled form of a trigger or a weighting, which the engine calls without the GIL."""
+    """What a trigger, a weighting or a policy may add to run at compiled speed."""
 
-    def compiled(self) -> LowLevelCallable: ...
+    def compiled(self) -> LowLevelCallable | None:
+        """The same rule as a scipy.LowLevelCallable, which the engine calls without the GIL in place of the Python form.
+
+        `fedsuplin_ext.rules.low_level` makes it of a numba or ctypes function and parameters, `from_cython` of a Cython one.
+        None means that there is none here, for instance because numba is not installed.
+        """
+
+
+class Stateful(Protocol):
+    """What a trigger, a weighting or a policy adds to remember something between the pulls of a client."""
+
+    state_size: int
+    """How many doubles each client has: zero at the start, this plugin's alone, kept with the run."""
 
 
 class NoiseModel(Protocol):
@@ -63,12 +91,6 @@ class NoiseModel(Protocol):
     # `budget`, the most that it may add in absolute value over the whole run.
 
 
-class Policy(Protocol):
-    """How an arm is picked. `kernel` names the compiled decision: "layered" or "optimism"."""
-
-    kernel: str
-
-
 class Arrival(Protocol):
     """Which client is active at which pull. `in_rounds` is True when every M pulls hold each client once."""
 
@@ -79,7 +101,7 @@ class Arrival(Protocol):
 
 
 class Problem(Protocol):
-    """Where contexts, clients and rewards come from. Immutable: every `stream` starts from the beginning."""
+    """Where contexts, clients and rewards come from. Derive from `fedsuplin.Problem`, which has the rest."""
 
     dim: int
     n_arms: int

@@ -16,7 +16,7 @@ import numpy as np
 
 from .algorithm import Algorithm, Variant
 from .problem import Stream
-from .run import arrival_for, prepared
+from .run import arrival_for, decision_key, prepared
 
 TIE = 1e-9
 CHUNK = 500
@@ -48,17 +48,18 @@ def run(algorithm: str | Variant | Algorithm, problem: Any, *, horizon: int | No
     algorithm, length = prepared(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
     federation = Federation(algorithm)
-    decide = {"layered": s_lucb, "optimism": optimism}[algorithm.policy.kernel]
+    decide = {"layered": s_lucb, "optimism": optimism, None: third_party}[algorithm.kernel]
     after_pull = {"one": async_communication, "all": sync_communication}[algorithm.syncs]
-    budget, regret, total = stream.budget, 0.0, 0.0
+    budget, regret, total, key = stream.budget, 0.0, 0.0, decision_key(problem)
     rows = []
     for n, (i, arms, contexts, means, corruption, noise, sigma) in enumerate(pulls(stream, length, algorithm.n_arms)):
         client = federation.clients[i]
-        choice, layer, norm = decide(algorithm, client, contexts)
+        choice, layer, norm = decide(algorithm, client, contexts, arms, uniform(key, n))
         corrupted = min(max(corruption[choice], -budget), budget)
         budget -= abs(corrupted)
         reward = means[choice] + noise + corrupted
-        observe(client, layer, contexts[choice], reward, algorithm.weighting.weight(norm, sigma))
+        weight = weigh(algorithm, client, layer, contexts[choice], reward, norm, sigma)
+        observe(client, layer, contexts[choice], reward, weight)
         after_pull(federation, client, layer, n)
         regret += means.max() - means[choice]
         total += reward
@@ -89,10 +90,11 @@ class Layers:
 
 
 class Client(Layers):
-    """The last download, and ΔA_s, Δb_s with the number of observations in them."""
+    """The last download, and ΔA_s, Δb_s with the number of observations in them; the slots of plugins with state."""
 
-    def __init__(self, n_layers: int, dim: int, ridge: float) -> None:
+    def __init__(self, n_layers: int, dim: int, ridge: float, state_sizes: dict[str, int]) -> None:
         super().__init__(n_layers, dim, ridge)
+        self.state = {axis: np.zeros(size) for axis, size in state_sizes.items() if size}
         self.delta_gram = np.zeros((n_layers, dim, dim))
         self.delta_moment = np.zeros((n_layers, dim))
         self.observations = np.zeros(n_layers, int)
@@ -115,12 +117,13 @@ class Federation:
     def __init__(self, algorithm: Algorithm) -> None:
         sizes = algorithm.n_layers, algorithm.dim, algorithm.setting.ridge
         self.trigger, self.traffic = algorithm.trigger, Traffic()
-        self.server, self.clients = Layers(*sizes), [Client(*sizes) for _ in range(algorithm.n_clients)]
+        state_sizes = {axis: rule.state_size for axis, rule in algorithm.rules.items()}
+        self.server, self.clients = Layers(*sizes), [Client(*sizes, state_sizes) for _ in range(algorithm.n_clients)]
         self.comm_layers: set[int] = set()
         self.t_last = [0] * algorithm.n_layers
 
 
-def s_lucb(algorithm: Algorithm, client: Client, contexts: np.ndarray) -> tuple[int, int, float]:
+def s_lucb(algorithm: Algorithm, client: Client, contexts: np.ndarray, *_: Any) -> tuple[int, int, float]:
     """S-LUCB, and VS-LUCB and CS-LUCB, which decide alike: layered successive screening.
 
     Returns the row of the contexts that is chosen, the layer s that chose it, and its ‖x‖ in the A_s⁻¹ used there.
@@ -144,21 +147,52 @@ def s_lucb(algorithm: Algorithm, client: Client, contexts: np.ndarray) -> tuple[
     return choice, layer, norms[choice]
 
 
-def optimism(algorithm: Algorithm, client: Client, contexts: np.ndarray) -> tuple[int, int, float]:
+def optimism(algorithm: Algorithm, client: Client, contexts: np.ndarray, *_: Any) -> tuple[int, int, float]:
     """OFUL: one layer, arg max of r̂ + w."""
     estimates, norms, widths = estimate(algorithm, client, 0, contexts)
     choice = arg_max(estimates + widths, np.full(len(contexts), True))
     return choice, 0, norms[choice]
 
 
+def third_party(
+    algorithm: Algorithm, client: Client, contexts: np.ndarray, arms: np.ndarray, draw: float
+) -> tuple[int, int, float]:
+    """A policy that chooses itself: it sees estimates and widths of all K arms in every layer, −∞ and 0 for one not there."""
+    shape = (algorithm.n_layers, algorithm.n_arms)
+    estimates, norms, widths = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
+    for layer in range(algorithm.n_layers):
+        estimates[layer, arms], norms[layer, arms], widths[layer, arms] = estimate(algorithm, client, layer, contexts)
+    index = algorithm.policy.choose(estimates, widths, algorithm.target_widths, draw, *state_of(client, "policy"))
+    layer, arm = divmod(int(index), algorithm.n_arms)
+    return int(np.flatnonzero(arms == arm)[0]), layer, norms[layer, arm]
+
+
+def uniform(key: int, n: int) -> float:
+    """The number in [0, 1) that pull n = 0, 1, … gives to a policy: SplitMix64, 53 bits of it."""
+    z = (key + (n + 1) * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return ((z ^ (z >> 31)) >> 11) / 2**53
+
+
+def state_of(client: Client, axis: str) -> list[np.ndarray]:
+    """The slots that a plugin with state gets as its last argument; nothing for one without."""
+    return [client.state[axis]] if axis in client.state else []
+
+
 def estimate(algorithm: Algorithm, client: Client, layer: int, contexts: np.ndarray) -> tuple[np.ndarray, ...]:
     """r̂ = θ̂_sᵀx with θ̂_s = A_s⁻¹b_s, ‖x‖ in A_s⁻¹, w = α_s‖x‖. Eager: A_s + ΔA_s and b_s + Δb_s for A_s and b_s."""
+    gram, theta_hat = known(algorithm, client, layer)
+    norms = np.sqrt(np.sum(contexts * np.linalg.solve(gram, contexts.T).T, axis=1))
+    return contexts @ theta_hat, norms, radius(algorithm, layer, gram) * norms
+
+
+def known(algorithm: Algorithm, client: Client, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """The A_s that a decision uses, and θ̂_s = A_s⁻¹b_s."""
     gram, moment = client.gram[layer], client.moment[layer]
     if not algorithm.lazy:
         gram, moment = gram + client.delta_gram[layer], moment + client.delta_moment[layer]
-    theta_hat = np.linalg.solve(gram, moment)
-    norms = np.sqrt(np.sum(contexts * np.linalg.solve(gram, contexts.T).T, axis=1))
-    return contexts @ theta_hat, norms, radius(algorithm, layer, gram) * norms
+    return gram, np.linalg.solve(gram, moment)
 
 
 def radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
@@ -180,6 +214,13 @@ def log_det(gram: np.ndarray) -> float:
     return float(np.linalg.slogdet(gram).logabsdet)
 
 
+def weigh(algorithm: Algorithm, client: Client, layer: int, x: np.ndarray, reward: float, norm: float, sigma: float) -> float:
+    """ω; a weighting with state is also given the residual r − θ̂_sᵀx and its slots."""
+    state = state_of(client, "weighting")
+    residual = [reward - x @ known(algorithm, client, layer)[1]] if state else []
+    return algorithm.weighting.weight(norm, sigma, *residual, *state)
+
+
 def observe(client: Client, layer: int, x: np.ndarray, reward: float, weight: float) -> None:
     """ΔA_s ← ΔA_s + ω x xᵀ, Δb_s ← Δb_s + ω r x."""
     client.delta_gram[layer] += weight * np.outer(x, x)
@@ -195,7 +236,7 @@ def gain(client: Client, layer: int) -> float:
 def async_communication(federation: Federation, client: Client, layer: int, n: int) -> None:
     """Async: if det(A_s + ΔA_s)/det(A_s) > 1 + C, Sync(s, server, client i) for each s ∈ [0:S]. Costs 1."""
     elapsed = float(client.observations.sum())  # the client's pulls since its last sync, this one included
-    if federation.trigger.fires(gain(client, layer), elapsed):
+    if federation.trigger.fires(gain(client, layer), elapsed, *state_of(client, "trigger")):
         federation.traffic.communication += 1
         sync(range(len(client.gram)), federation.server, [client], federation.traffic)
 
@@ -205,7 +246,8 @@ def sync_communication(federation: Federation, client: Client, layer: int, n: in
     round t, Sync(s, server, clients [M]) for each s ∈ CommLayers, t_last ← t. Costs M a layer."""
     round_, turn = divmod(n, len(federation.clients))
     t, comm_layers = round_ + 1, federation.comm_layers
-    if federation.trigger.fires(gain(client, layer), float(t - federation.t_last[layer])):
+    elapsed = float(t - federation.t_last[layer])
+    if federation.trigger.fires(gain(client, layer), elapsed, *state_of(client, "trigger")):
         comm_layers.add(layer)
     if turn == len(federation.clients) - 1 and comm_layers:
         federation.traffic.communication += len(federation.clients) * len(comm_layers)

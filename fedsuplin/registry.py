@@ -26,7 +26,7 @@ REQUIRED = {
     "triggers": ("fires",),
     "weightings": ("weight",),
     "noise_models": ("n_layers", "radii", "target_widths", "draw"),
-    "policies": ("kernel",),
+    "policies": ("kernel or choose",),
     "variants": ("trigger", "noise", "weighting", "policy"),
     "arrivals": ("clients",),
     "problems": ("stream",),
@@ -96,6 +96,10 @@ class Registry:
         self.factory(kind, name)
         return self._of(kind)[name][1]
 
+    def name_of(self, kind: str, factory: Callable[..., Any]) -> str | None:
+        """The name that a factory is registered under, if it is."""
+        return next((name for name, (registered, _) in self._of(kind).items() if registered is factory), None)
+
     def _of(self, kind: str) -> dict[str, tuple[Callable[..., Any], Source]]:
         if kind not in self._factories:
             raise unknown("kind of plugin", kind, KINDS)
@@ -143,6 +147,8 @@ class Registry:
     def _offer(self, offered: dict, kind: str, name: str, factory: Callable[..., Any]) -> None:
         if not isinstance(name, str) or not name:
             raise PluginError(f"a {SINGULAR[kind]} is registered under {name!r}; the name must be a non-empty string")
+        if "+" in name or name.split() != [name]:
+            raise PluginError(f"{SINGULAR[kind]} {name!r}: a name has no + and no blanks in it")
         if not callable(factory):
             raise PluginError(f"{SINGULAR[kind]} {name!r} is registered with {factory!r}, which can't be called to make one")
         if name in self._factories[kind]:
@@ -154,7 +160,7 @@ class Registry:
 
 def check(kind: str, plugin: Any, name: str | None = None) -> Any:
     """`plugin` itself, if it offers what its kind must."""
-    missing = [attribute for attribute in REQUIRED[kind] if not hasattr(plugin, attribute)]
+    missing = [needed for needed in REQUIRED[kind] if not any(hasattr(plugin, name) for name in needed.split(" or "))]
     if missing:
         what = f"{SINGULAR[kind]} {name!r}" if name else f"{plugin!r}, given as a {SINGULAR[kind]},"
         raise PluginError(f"{what} lacks {', '.join(missing)}; see fedsuplin.protocols")

@@ -21,7 +21,8 @@ from rich.text import Text
 
 from .algorithm import AXES, SYNCS, Algorithm
 from .errors import FedsuplinError, MissingExtra
-from .registry import KINDS, SINGULAR, Registry
+from .problem import SyntheticProblem
+from .registry import KINDS, SINGULAR, Registry, parameters_of
 from .result import COUNTS, SUMS, RunResult
 
 CONTEXTS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
@@ -56,7 +57,7 @@ def summary(result: RunResult, algorithm: Algorithm, problem: Any) -> dict[str, 
 
 def too_short(result: RunResult, algorithm: Algorithm) -> dict[str, Any] | None:
     """With the theory's constants: is the bound on regret still above what uniform random play loses?"""
-    if algorithm.preset != "theory" or algorithm.policy.kernel != "layered":
+    if algorithm.preset != "theory" or algorithm.kernel != "layered":
         return None
     if not len(result.pulls) or result.uniform_regret[-1] <= 0:
         return None
@@ -101,7 +102,9 @@ def outcome(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def problem_in_words(problem: Any, horizon: int, algorithm: Algorithm) -> str:
     sizes = f"d={problem.dim}, K={problem.n_arms}, M={problem.n_clients}, T={horizon:,}"
-    arrival = problem.spec["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
+    if not isinstance(problem, SyntheticProblem):
+        return f"{sizes}\n{problem!r}"
+    arrival = problem.spec["parameters"]["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
     laws = f"contexts {CONTEXTS[problem.contexts]}, {noise_in_words(problem)}"
     return f"{sizes}\n{laws}\n{arrival} arrival, seed {problem.seed}"
 
@@ -109,9 +112,10 @@ def problem_in_words(problem: Any, horizon: int, algorithm: Algorithm) -> str:
 def noise_in_words(problem: Any) -> str:
     """The model's name, what every problem knows of its noise, and whatever else the model was told."""
     known = {"sd": problem.noise_scale, "R": problem.R, "adversary's budget": problem.corruption}
-    others = {k: v for k, v in problem.spec["noise_parameters"].items() if k not in ("noise_scale", "R", "corruption")}
+    ours = (*parameters_of(SyntheticProblem), "R", "corruption")
+    others = {key: value for key, value in problem.spec["parameters"].items() if key not in ours}
     told = [f"{words} {number(value)}" for words, value in (known | others).items() if value is not None]
-    return f"{problem.spec['noise']} noise" + (f" ({', '.join(told)})" if told else "")
+    return f"{problem.spec['parameters']['noise']} noise" + (f" ({', '.join(told)})" if told else "")
 
 
 def algorithm_in_words(algorithm: Algorithm) -> str:

@@ -55,6 +55,10 @@ class RunResult:
     """The arm of every pull, with record="all"; likewise layers and clients."""
     layers: np.ndarray | None = None
     clients: np.ndarray | None = None
+    policy_state: np.ndarray | None = None
+    """At the end, by client, the slots of a plugin that declares state; likewise trigger and weighting."""
+    trigger_state: np.ndarray | None = None
+    weighting_state: np.ndarray | None = None
     loop_time: float = 0.0
     """Seconds in the compiled loop; `wall_time` has the drawing of contexts too."""
     wall_time: float = 0.0

@@ -14,7 +14,7 @@ import scipy
 from fedsuplin_ext import norms
 from fedsuplin_ext.loop import Engine
 
-from .algorithm import AXES, Algorithm, Variant, changed, keywords_of, make, variant_of
+from .algorithm import AXES, Algorithm, Variant, composed, keywords_of, make
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
 from .problem import arrival_of, check_chunk
 from .result import BY_PULL, COUNTS, SUMS, RunResult
@@ -24,6 +24,9 @@ from .version import __version__
 CHUNK_BYTES = 4 << 20  # of contexts: small enough to stay in the cache, large enough that Python between chunks is not seen
 CHUNK_FLOPS = 2e8  # a chunk takes well under a second on any CPU, so that Ctrl-C is answered
 LOG_POINTS = 400
+DECISIONS = 1000  # which of a seed's streams decisions have; a problem counts its own from 0
+
+BLAME = {"bad weight": "weighting", "bad trigger": "trigger", "bad choice": "policy"}
 
 Progress = Callable[[int, int], None]
 
@@ -53,7 +56,7 @@ def run(
     """
     algorithm, length = prepared(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
-    engine = Engine(algorithm, budget=stream.budget, kernels=kernels)
+    engine = Engine(algorithm, budget=stream.budget, kernels=kernels, key=decision_key(problem))
     recorder = Recorder(engine, record, length)
     size = positive_integer("chunk", chunk) if chunk is not None else chunk_size(algorithm)
     began = time.perf_counter()
@@ -63,7 +66,7 @@ def run(
     except KeyboardInterrupt:
         complete = False
         warnings.warn("interrupted: the result holds what was recorded until now", InterruptedRun, stacklevel=2)
-    except (PluginError, NumericalError) as error:
+    except FedsuplinError as error:
         error.result = recorder.result(algorithm, problem, time.perf_counter() - began, complete=False)
         raise
     return recorder.result(algorithm, problem, time.perf_counter() - began, complete)
@@ -100,7 +103,7 @@ def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dic
     told = {}
     if parameters.get("preset", "practical") == "practical":
         parts = {axis: parameters.get(axis) for axis in AXES}
-        takes = keywords_of(changed(variant_of(variant)[1], **parts))
+        takes = keywords_of(composed(variant, parts)[1])
         told = {name: getattr(problem, name, None) for name in ("noise_scale", "R", "corruption") if name in takes}
     return make(variant, **(sizes | {name: value for name, value in told.items() if value is not None} | parameters))
 
@@ -125,6 +128,11 @@ def arrival_for(algorithm: Algorithm, problem: Any, length: int) -> Any:
     return arrival
 
 
+def decision_key(problem: Any) -> int:
+    """Of the random number that a policy is given each pull: from the problem's seed, and independent of what that draws."""
+    return int(np.random.SeedSequence(problem.seed or 0, spawn_key=(DECISIONS,)).generate_state(1, np.uint64)[0])
+
+
 def chunk_size(algorithm: Algorithm) -> int:
     lanes = norms.pad(algorithm.n_arms)
     by_memory = CHUNK_BYTES / (8 * algorithm.dim * lanes)
@@ -134,9 +142,7 @@ def chunk_size(algorithm: Algorithm) -> int:
 
 def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None) -> None:
     while recorder.played < length:
-        chunk = stream.take(min(size, length - recorder.played))
-        if not stream.checked:
-            check_chunk(chunk, recorder.played)
+        chunk = taken(stream, min(size, length - recorder.played), recorder.played)
         before = time.perf_counter()
         status, n = engine.play(chunk)
         recorder.loop_time += time.perf_counter() - before
@@ -147,19 +153,29 @@ def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size:
             progress(recorder.played, length)
 
 
+def taken(stream: Any, n: int, start: int) -> Any:
+    """The next n pulls. A problem, an arrival or a noise model may be anybody's: whatever it raises ends the run, not more."""
+    try:
+        chunk = stream.take(n)
+    except FedsuplinError:
+        raise
+    except Exception as error:
+        where = f"pulls {start} to {start + n - 1}"
+        raise PluginError(f"{type(stream).__qualname__} raised {type(error).__name__}: {error}, for {where}") from error
+    if not stream.checked:
+        check_chunk(chunk, n, start)
+    return chunk
+
+
 def failure(engine: Engine, status: str, pull: int, client: int) -> BaseException:
     """The exception for a loop that could not go on."""
     where = f"at pull {pull} (client {client})"
-    cause = engine.rule_error
-    if isinstance(cause, KeyboardInterrupt):
-        return cause
-    if status in ("bad weight", "bad trigger"):
-        plugin = engine.weighting_name if status == "bad weight" else engine.trigger_name
-        what = (
-            f"raised {type(cause).__name__}: {cause}" if cause is not None else "returned a weight that is negative or not finite"
-        )
-        error: FedsuplinError = PluginError(f"{plugin} {what}, {where}")
-        error.__cause__ = cause
+    if status in BLAME:
+        rule = engine.rules[BLAME[status]]
+        if isinstance(rule.error, KeyboardInterrupt):
+            return rule.error
+        error: FedsuplinError = PluginError(f"{rule.name} {fault(engine, rule)}, {where}")
+        error.__cause__ = rule.error
         return error
     if status == "not positive definite":
         return NumericalError(
@@ -171,6 +187,15 @@ def failure(engine: Engine, status: str, pull: int, client: int) -> BaseExceptio
     if status == "bad client":
         return InvalidInput(f"client {client} is out of range, {where}")
     return InvalidInput(f"this policy syncs all clients, so each must come once a round; client {client} came twice, {where}")
+
+
+def fault(engine: Engine, rule: Any) -> str:
+    """What a plugin's rule did that the loop can't go on with."""
+    if rule.error is not None:
+        return f"raised {type(rule.error).__name__}: {rule.error}"
+    if rule.axis == "policy":
+        return f"chose {engine.chosen}, which is not layer·K + arm for an arm that is there"
+    return "returned a weight that is negative or not finite" if rule.axis == "weighting" else "returned a number below 0"
 
 
 class Recorder:
@@ -194,6 +219,7 @@ class Recorder:
             **{name: sums[:, i].copy() for i, name in enumerate(SUMS)},
             **{name: counts[:, i].copy() for i, name in enumerate(COUNTS)},
             **by_pull,
+            **{f"{axis}_state": rule.state for axis, rule in engine.rules.items()},
             client_regret=engine.client_regret,
             client_pulls=engine.client_pulls,
             layer_pulls=engine.layer_pulls,

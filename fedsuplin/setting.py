@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from .errors import InvalidInput
 
+__all__ = ["Setting", "finite", "not_negative", "positive", "positive_integer", "probability"]
+
 
 @dataclass(frozen=True)
 class Setting:

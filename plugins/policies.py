@@ -1,11 +1,19 @@
-"""Decision policies: how an arm is picked from estimates and widths. The decisions themselves are compiled."""
+"""Decision policies: how an arm is picked from estimates and widths.
+
+The two of the theory name a decision that the engine has compiled; any other policy has `choose`, as `Uniform` does.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from scipy import LowLevelCallable
+
 from fedsuplin import hookimpl
+from fedsuplin_ext import formulas
+from fedsuplin_ext.rules import from_cython
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,20 @@ class Optimism:
     kernel: ClassVar[str] = "optimism"
 
 
+@dataclass(frozen=True)
+class Uniform:
+    """Any arm that is there, each with the same probability: the floor that everything else is compared with."""
+
+    def choose(self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float) -> int:
+        there = np.flatnonzero(estimates[0] > -np.inf)
+        return there[int(draw * len(there))]
+
+    def compiled(self) -> LowLevelCallable:
+        return from_cython(formulas, "any_arm")
+
+
 @hookimpl
 def fedsuplin_register_policies(register):
     register("layered", Layered)
     register("optimism", Optimism)
+    register("uniform", Uniform)

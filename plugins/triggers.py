@@ -14,7 +14,8 @@ from scipy import LowLevelCallable
 
 from fedsuplin import Setting, hookimpl
 from fedsuplin.setting import not_negative, positive_integer
-from fedsuplin_ext.rules import trigger
+from fedsuplin_ext import formulas
+from fedsuplin_ext.rules import from_cython
 
 MARGIN = 1 + 1e-9
 
@@ -44,7 +45,7 @@ class Determinant:
         return gain > self.threshold
 
     def compiled(self) -> LowLevelCallable:
-        return trigger("gain_above", self.threshold)
+        return from_cython(formulas, "gain_above", self.threshold)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class TimedDeterminant:
         return elapsed * gain > self.threshold
 
     def compiled(self) -> LowLevelCallable:
-        return trigger("timed_gain_above", self.threshold)
+        return from_cython(formulas, "timed_gain_above", self.threshold)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Periodic:
         return elapsed >= self.every
 
     def compiled(self) -> LowLevelCallable:
-        return trigger("elapsed_at_least", self.every)
+        return from_cython(formulas, "elapsed_at_least", self.every)
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Always:
         return True
 
     def compiled(self) -> LowLevelCallable:
-        return trigger("elapsed_at_least", 0.0)
+        return from_cython(formulas, "elapsed_at_least", 0.0)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Never:
         return False
 
     def compiled(self) -> LowLevelCallable:
-        return trigger("gain_above", math.inf)
+        return from_cython(formulas, "gain_above", math.inf)
 
 
 @hookimpl

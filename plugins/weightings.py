@@ -9,7 +9,8 @@ from scipy import LowLevelCallable
 
 from fedsuplin import InvalidInput, Setting, hookimpl
 from fedsuplin.setting import not_negative, positive
-from fedsuplin_ext.rules import weighting
+from fedsuplin_ext import formulas
+from fedsuplin_ext.rules import from_cython
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Unit:
         return 1.0
 
     def compiled(self) -> LowLevelCallable:
-        return weighting("unit")
+        return from_cython(formulas, "unit")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class CorruptionWeight:
         return self.gamma / norm
 
     def compiled(self) -> LowLevelCallable:
-        return weighting("unit") if self.gamma is None else weighting("capped", self.gamma)
+        return from_cython(formulas, "unit") if self.gamma is None else from_cython(formulas, "capped", self.gamma)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class VarianceWeight:
         return 1 / max(sigma, self.rho, self.gamma * math.sqrt(norm)) ** 2
 
     def compiled(self) -> LowLevelCallable:
-        return weighting("inverse_variance", self.gamma, self.rho)
+        return from_cython(formulas, "inverse_variance", self.gamma, self.rho)
 
 
 @hookimpl

@@ -52,7 +52,7 @@ def test_the_bare_run_is_the_papers_setting_and_beats_uniform_play_by_far():
     setting = told["spec"]["algorithm"]
     assert (setting["variant"], setting["preset"]) == ("async", "practical")
     assert [setting[key] for key in ("dim", "n_arms", "n_clients", "horizon")] == [25, 20, 20, 40_000]
-    assert told["spec"]["problem"]["seed"] == 0
+    assert told["spec"]["problem"]["parameters"]["seed"] == 0
     assert told["percent_of_uniform"] < 5
     assert told["too_short"] is None
 
@@ -89,19 +89,19 @@ def test_every_variant_runs_with_nothing_but_its_name_and_says_what_was_played(v
 
 def test_variance_and_robust_get_the_noise_they_are_made_for_and_know_it():
     variance = numbers("run", "variance", "--bound", "0.5", *SMALL)["spec"]
-    assert variance["problem"]["noise"] == "bounded"
+    assert variance["problem"]["parameters"]["noise"] == "bounded"
     assert variance["algorithm"]["noise"]["parameters"]["R"] == 0.5
     assert variance["algorithm"]["weighting"]["parameters"]["R"] == 0.5
     robust = numbers("run", "robust", *SMALL)["spec"]
-    assert robust["problem"]["noise"] == "corrupted"
-    assert robust["problem"]["noise_parameters"]["corruption"] == 50
+    assert robust["problem"]["parameters"]["noise"] == "corrupted"
+    assert robust["problem"]["parameters"]["corruption"] == 50
     assert robust["algorithm"]["weighting"]["parameters"]["corruption"] == 50
     assert "corrupted noise (sd 0.1, adversary's budget 50)" in " ".join(call("run", "robust", *SMALL).stdout.split())
 
 
 def test_what_the_algorithm_assumes_may_be_wrong_and_the_result_says_so():
     told = numbers("run", "robust", "--budget", "20", "--corruption", "5", "--preset", "theory", *SMALL)
-    assert told["spec"]["problem"]["noise_parameters"]["corruption"] == 20
+    assert told["spec"]["problem"]["parameters"]["corruption"] == 20
     assert any("20" in departure and "assumes 5" in departure for departure in told["departures"])
 
 
@@ -143,13 +143,13 @@ def test_set_reaches_the_algorithm_or_the_problem_whichever_has_a_use_for_it():
     spec = numbers("run", "variance", *SMALL, *flags)["spec"]
     assert spec["algorithm"]["weighting"]["parameters"]["rho"] == 0.25
     assert spec["algorithm"]["noise"]["parameters"]["layer_zero"] == "bernstein"
-    assert spec["problem"]["noise_parameters"]["sigma_high"] == 0.5
+    assert spec["problem"]["parameters"]["sigma_high"] == 0.5
 
 
 def test_the_problem_options_arrive():
     flags = ("--contexts", "ball", "--arrival", "click-leave", "--seed", "7", "--noise-scale", "0.2")
-    problem = numbers("run", *SMALL, *flags)["spec"]["problem"]
-    expected = {"contexts": "ball", "arrival": "click-leave", "seed": 7, "noise_parameters": {"noise_scale": 0.2}}
+    problem = numbers("run", *SMALL, *flags)["spec"]["problem"]["parameters"]
+    expected = {"contexts": "ball", "arrival": "click-leave", "seed": 7, "noise_scale": 0.2}
     assert expected.items() <= problem.items()
 
 

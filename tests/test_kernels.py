@@ -91,13 +91,13 @@ WEIGHTINGS = [
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=repr)
 @given(gain=st.floats(0, 50), elapsed=st.integers(1, 10**6))
 def test_a_trigger_is_the_same_rule_in_python_and_compiled(trigger, gain, elapsed):
-    assert bool(Rule(trigger, "fires", "int")(gain, elapsed)) == trigger.fires(gain, elapsed)
+    assert bool(Rule("trigger", trigger)(gain, elapsed)) == trigger.fires(gain, elapsed)
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS, ids=repr)
 @given(norm=st.floats(0, 100), sigma=st.floats(0, 10))
 def test_a_weighting_is_the_same_rule_in_python_and_compiled(weighting, norm, sigma):
-    assert Rule(weighting, "weight", "double")(norm, sigma) == pytest.approx(weighting.weight(norm, sigma), rel=1e-14)
+    assert Rule("weighting", weighting)(norm, sigma) == pytest.approx(weighting.weight(norm, sigma), rel=1e-14)
 
 
 def test_a_trigger_that_ties_does_not_fire():

@@ -220,29 +220,6 @@ def test_a_rule_that_raises_ends_the_run_with_its_error(part):
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_a_compiled_rule_with_another_signature_is_refused_when_the_run_is_set_up():
-    from fedsuplin_ext.rules import weighting
-
-    class Wrong:
-        def fires(self, gain, elapsed):
-            return False
-
-        def compiled(self):
-            return weighting("unit")
-
-    with pytest.raises(
-        TypeError, match=r"signature 'double \(double, double, void \*\)', it must be 'int \(double, double, void \*\)'"
-    ):
-        fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=10, trigger=Wrong())
-
-
-def test_a_compiled_rule_that_does_not_exist_is_refused():
-    from fedsuplin_ext.rules import trigger
-
-    with pytest.raises(ValueError, match="no compiled rule 'sometimes'; there are gain_above"):
-        trigger("sometimes")
-
-
 def test_a_noise_model_with_bad_numbers_is_refused():
     from fedsuplin_plugins.noise import Gaussian
 

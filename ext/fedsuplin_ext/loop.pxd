@@ -3,10 +3,10 @@
 from fedsuplin_ext.gram cimport Snapshot, Work
 from fedsuplin_ext.pool cimport Pool
 from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
-from fedsuplin_ext.rules cimport Rule, trigger_function, weight_function
+from fedsuplin_ext.rules cimport Rule
 
 cdef enum Status:
-    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS
+    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, BAD_CHOICE, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS
 
 cdef struct Chunk:                   # a chunk of rounds; pointers are NULL where a problem has no such thing
     Py_ssize_t n
@@ -36,10 +36,13 @@ cdef class Engine:
     cdef Numbers numbers
     cdef Totals totals
     cdef Pool pool
-    cdef Rule trigger, weighting
-    cdef trigger_function fires
-    cdef weight_function weigh
-    cdef int n_clients, is_optimism, sync_all
+    cdef readonly Rule trigger, weighting
+    cdef readonly Rule policy        # None where the decision is one of the compiled kernels
+    cdef int n_clients, is_layered, is_optimism, sync_all
+    cdef unsigned long long key      # of the random number that a policy is given each pull
+    cdef double* estimates           # n_layers × n_arms each, for a policy from elsewhere
+    cdef double* all_widths
+    cdef readonly int chosen         # what such a policy answered last
     cdef double budget               # what the adversary may still add
     cdef long long payload           # bytes of one layer on the wire: packed ΔA and Δb
     cdef Snapshot** server           # n_layers
@@ -67,12 +70,14 @@ cdef class Engine:
     cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh)
     cdef _make_screen(self, int n_arms)
     cdef _make_numbers(self, algorithm)
+    cdef _make_rules(self, rules)
     cdef _make_state(self, double ridge)
     cdef _grow(self)
     cdef _describe(self, const Snapshot* s)
     cdef _matrix(self, const double* start, Py_ssize_t rows)
 
     cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil
+    cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil
     cdef int sync_one(self, int client) noexcept nogil
     cdef int sync_marked(self, long long round) noexcept nogil

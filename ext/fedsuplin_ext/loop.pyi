@@ -2,6 +2,8 @@ from typing import Any
 
 import numpy as np
 
+from .rules import Rule
+
 REFRESH: int
 STATUS: tuple[str, ...]
 
@@ -10,7 +12,9 @@ class Engine:
     client_pulls: np.ndarray
     layer_pulls: np.ndarray
     recorded: int
-    def __init__(self, algorithm: Any, *, budget: float = ..., kernels: str | None = None, refresh: int = ...) -> None: ...
+    def __init__(
+        self, algorithm: Any, *, budget: float = ..., kernels: str | None = None, refresh: int = ..., key: int = 0
+    ) -> None: ...
     def record_into(
         self,
         record_at: np.ndarray,
@@ -25,11 +29,8 @@ class Engine:
     def kernels(self) -> str: ...
     @property
     def memory_used(self) -> int: ...
+    chosen: int
     @property
-    def rule_error(self) -> BaseException | None: ...
-    @property
-    def trigger_name(self) -> str: ...
-    @property
-    def weighting_name(self) -> str: ...
+    def rules(self) -> dict[str, Rule]: ...
     def server_layer(self, layer: int) -> dict[str, Any]: ...
     def client_layer(self, client: int, layer: int) -> dict[str, Any]: ...

@@ -12,32 +12,31 @@ from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, merge, observe, outgrow, settle
 from fedsuplin_ext.norms cimport padded, pick
 from fedsuplin_ext.quiet cimport FIRST_PATIENCE
-from fedsuplin_ext.screening cimport inverse_of, layered, optimism
+from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
 
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
 FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
-STATUS = ("done", "needs room", "bad weight", "bad trigger", "not positive definite", "not finite", "bad client", "not in rounds")
+cdef int BAD_ARM = -2
+STATUS = ("done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client", "not in rounds")
 
 
 cdef class Engine:
     """A server and its clients. `play` takes a chunk of rounds; everything else tells what has happened."""
 
-    def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH):
+    def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0):
         cdef int d = algorithm.dim
         cdef ptrdiff_t ld = padded(d)
         self.memory = []
         self.n_clients = algorithm.n_clients
-        self.is_optimism = algorithm.policy.kernel == "optimism"
+        self.is_layered = algorithm.kernel == "layered"
+        self.is_optimism = algorithm.kernel == "optimism"
         self.sync_all = algorithm.syncs == "all"
-        self.budget = budget
+        self.budget, self.key = budget, key
         self.payload = 8 * (d * (d + 1) // 2 + d)
         self._make_work(d, ld, not algorithm.lazy, algorithm.setting.ridge, kernels, refresh)
         self._make_screen(algorithm.n_arms)
         self._make_numbers(algorithm)
-        self.trigger = Rule(algorithm.trigger, "fires", "int")
-        self.weighting = Rule(algorithm.weighting, "weight", "double")
-        self.fires = <trigger_function>self.trigger.function
-        self.weigh = <weight_function>self.weighting.function
+        self._make_rules(algorithm.rules)
         self._make_state(algorithm.setting.ridge)
         self.record_into(None, None, None)
 
@@ -84,6 +83,20 @@ cdef class Engine:
         self.screen.calm, self.screen.patience = <int*>self._doubles(n), <int*>self._doubles(n)
         for s in range(n):
             self.screen.patience[s] = FIRST_PATIENCE
+
+    cdef _make_rules(self, rules):
+        """The algorithm's rules with state of this engine's own; for a policy from elsewhere, what it is shown."""
+        self.trigger, self.weighting = rules["trigger"].for_run(self.n_clients), rules["weighting"].for_run(self.n_clients)
+        if "policy" not in rules:
+            return
+        shape = (self.numbers.n_layers, self.screen.n_arms)
+        estimates, all_widths = np.zeros(shape), np.zeros(shape)
+        targets = np.array([self.numbers.targets[s] for s in range(self.numbers.n_layers)])
+        targets.setflags(write=False)
+        self.estimates, self.all_widths = <double*><size_t>estimates.ctypes.data, <double*><size_t>all_widths.ctypes.data
+        self.memory += [estimates, all_widths]
+        self.policy = rules["policy"].for_run(self.n_clients)
+        self.policy.show(estimates, all_widths, targets)
 
     cdef _make_state(self, double ridge):
         """A = λI, b = 0 in one snapshot a layer, held by the server and by every client."""
@@ -180,20 +193,15 @@ cdef class Engine:
         cdef const double* X = c.contexts + t * self.work.d * lanes
         cdef const double* means = self.means
         cdef const unsigned char* mask = c.mask + t * lanes if c.mask != NULL else NULL
-        cdef Layer* mine
         cdef double best, mean, reward, corruption
         if client < 0 or client >= self.n_clients:
             return BAD_CLIENT
         if self.sync_all and self.since[client] > self.totals.pulls // self.n_clients:
             return NOT_IN_ROUNDS
-        mine = self.layers + <Py_ssize_t>client * n_layers
 
-        if self.is_optimism:
-            arm = optimism(&self.work, &self.screen, &self.numbers, mine, X, mask)
-        else:
-            arm = layered(&self.work, &self.screen, &self.numbers, mine, X, mask, &layer)
+        arm = self.decide(client, X, mask, &layer)
         if arm < 0:
-            return NOT_FINITE
+            return BAD_CHOICE if arm == BAD_ARM else NOT_FINITE
 
         # The reward, and what the best arm and uniform random play would have had in expectation.
         if c.theta != NULL:
@@ -225,14 +233,35 @@ cdef class Engine:
         self.record(arm, layer, client)
         return status
 
+    cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil:
+        """The arm, and in `layer` its layer; -1 where estimates are not finite, BAD_ARM where a policy names no arm there is."""
+        cdef int n_layers = self.numbers.n_layers, n = self.screen.n_arms, arm
+        cdef Layer* mine = self.layers + <Py_ssize_t>client * n_layers
+        if self.is_layered:
+            return layered(&self.work, &self.screen, &self.numbers, mine, X, mask, layer)
+        if self.is_optimism:
+            return optimism(&self.work, &self.screen, &self.numbers, mine, X, mask)
+        survey(&self.work, &self.screen, &self.numbers, mine, X, mask, self.estimates, self.all_widths)
+        self.chosen = self.policy.choose(
+            client, self.estimates, self.all_widths, <double*>self.numbers.targets, n_layers, n, uniform(self.key, self.totals.pulls)
+        )
+        if self.chosen < 0 or self.chosen >= n_layers * n:
+            return BAD_ARM
+        layer[0], arm = self.chosen // n, self.chosen % n
+        if mask != NULL and not mask[arm]:
+            return BAD_ARM
+        return arm if isfinite(self.estimates[self.chosen]) else -1
+
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil:
         """The observation (x in self.x) goes into the layer that chose it; then the trigger is asked, and one client may sync."""
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
-        cdef double norm2, weight, elapsed
+        cdef double norm2, weight, elapsed, residual = 0.0
         cdef int asks
         self.work.k.matvec(inverse_of(&self.work, at), self.work.ld, self.x, self.work.d, self.Px)
         norm2 = self.work.k.dot(self.x, self.Px, self.work.ld)
-        weight = self.weigh(sqrt(norm2 if norm2 > 0 else 0.0), sigma, self.weighting.user)
+        if self.weighting.state_size > 0:
+            residual = reward - self.work.k.dot(self.x, theta_of(&self.work, at), self.work.ld)
+        weight = self.weighting.weight(client, sqrt(norm2 if norm2 > 0 else 0.0), sigma, residual)
         if not (weight >= 0 and isfinite(weight)):
             return BAD_WEIGHT
         if at.pending == NULL:
@@ -245,7 +274,7 @@ cdef class Engine:
         else:
             self.since[client] += 1
             elapsed = self.since[client]
-        asks = self.fires(at.pending.gain, elapsed, self.trigger.user)
+        asks = self.trigger.fires(client, at.pending.gain, elapsed)
         if asks < 0:
             return BAD_TRIGGER
         if asks and self.sync_all:
@@ -356,17 +385,10 @@ cdef class Engine:
         return sum(array.nbytes for array in self.memory) + self.pool.bytes
 
     @property
-    def rule_error(self):
-        """What a Python trigger or weighting raised, if one did."""
-        return self.trigger.error or self.weighting.error
-
-    @property
-    def trigger_name(self):
-        return self.trigger.name
-
-    @property
-    def weighting_name(self):
-        return self.weighting.name
+    def rules(self):
+        """The rules of this run by axis: their state, and what a Python form raised."""
+        found = {"policy": self.policy, "trigger": self.trigger, "weighting": self.weighting}
+        return {axis: rule for axis, rule in found.items() if rule is not None}
 
     def server_layer(self, int layer):
         """A copy of what the server knows of a layer: gram, moment, inverse, theta_hat, log_det."""
@@ -415,6 +437,14 @@ cdef class Engine:
 def whole(upper):
     """The symmetric matrix of which the upper triangle is kept."""
     return np.triu(upper) + np.triu(upper, 1).T
+
+
+cdef double uniform(unsigned long long key, long long pull) noexcept nogil:
+    """A number in [0, 1) that depends on key and pull alone: SplitMix64 at that position of its sequence."""
+    cdef unsigned long long z = key + <unsigned long long>(pull + 1) * 0x9E3779B97F4A7C15ULL
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL
+    return <double>((z ^ (z >> 31)) >> 11) * (1.0 / 9007199254740992.0)  # 2⁻⁵³
 
 
 cdef void best_and_mean(const double* means, const unsigned char* mask, int n, double* best, double* mean) noexcept nogil:

@@ -1,121 +1,242 @@
-"""Triggers and weightings that the loop calls without the GIL, and the one place where a plugin's form is decided.
+"""From a plugin to a function pointer: the one place where the form of a trigger, a weighting or a choice is decided.
 
-`user` points to the parameters, as doubles. A rule may be a scipy.LowLevelCallable (from Cython, numba or ctypes) or a
-plain Python callable, which is called with the GIL held.
+A form is a scipy.LowLevelCallable (from Cython, numba or ctypes), which is called without the GIL, or a plain Python
+callable, which is called with it. Either is checked here, when an algorithm is made; the loop only calls.
 """
 
 import ctypes
-import sys
+import inspect
+import math
+import operator
 
-from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
-from libc.math cimport NAN, sqrt
+import numpy as np
 from scipy import LowLevelCallable
 
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
+from libc.math cimport NAN
 
-# --- triggers ------------------------------------------------------------------------------------------------------------
+__all__ = ["Rule", "from_cython", "low_level"]
 
-cdef int gain_above(double gain, double elapsed, void* user) noexcept nogil:
-    """gain > threshold."""
-    return gain > (<double*>user)[0]
-
-
-cdef int timed_gain_above(double gain, double elapsed, void* user) noexcept nogil:
-    """elapsed · gain > threshold."""
-    return elapsed * gain > (<double*>user)[0]
-
-
-cdef int elapsed_at_least(double gain, double elapsed, void* user) noexcept nogil:
-    """elapsed ≥ threshold."""
-    return elapsed >= (<double*>user)[0]
-
-
-# --- weightings ----------------------------------------------------------------------------------------------------------
-
-cdef double unit(double norm, double sigma, void* user) noexcept nogil:
-    return 1.0
+# By axis: the method that has the Python form, its arguments, those added for a plugin with state; the same in C.
+METHODS = {
+    "trigger": ("fires", ("gain", "elapsed"), ("state",)),
+    "weighting": ("weight", ("norm", "sigma"), ("residual", "state")),
+    "policy": ("choose", ("estimates", "widths", "targets", "draw"), ("state",)),
+}
+SIGNATURES = {
+    "trigger": ("int", ["double", "double"], ["double *"]),
+    "weighting": ("double", ["double", "double"], ["double", "double *"]),
+    "policy": ("int", ["double *", "double *", "double *", "int", "int", "double"], ["double *"]),
+}
 
 
-cdef double capped(double norm, double sigma, void* user) noexcept nogil:
-    """min(1, γ/norm)."""
-    cdef double gamma = (<double*>user)[0]
-    return 1.0 if norm <= gamma else gamma / norm
+def low_level(function, *parameters):
+    """A compiled function with its parameters as a scipy.LowLevelCallable; `user` will point to them, as doubles.
+
+    `function` is a numba `@cfunc`, a ctypes function, or a LowLevelCallable without user data.
+    """
+    numbers = [float(value) for value in parameters]
+    if any(math.isnan(value) for value in numbers):
+        raise ValueError(f"a parameter of {function!r} is NaN: {numbers}")
+    if isinstance(function, LowLevelCallable) and function.user_data is not None:
+        raise TypeError(f"{function!r} already has user data: give low_level the function without it")
+    held = (ctypes.c_double * max(1, len(numbers)))(*numbers)
+    user = ctypes.cast(held, ctypes.c_void_p)  # keeps `held` alive, and the LowLevelCallable keeps this
+    return LowLevelCallable(getattr(function, "ctypes", function), user)
 
 
-cdef double inverse_variance(double norm, double sigma, void* user) noexcept nogil:
-    """1/max(σ, ρ, γ√norm)²."""
-    cdef double* parameters = <double*>user
-    cdef double level = parameters[0] * sqrt(norm)
-    level = max(level, sigma, parameters[1])
-    return 1.0 / (level * level)
+def from_cython(module, name, *parameters):
+    """`low_level` for a `cdef` function that the .pxd of a Cython module declares."""
+    if name not in getattr(module, "__pyx_capi__", {}):
+        there = ", ".join(sorted(getattr(module, "__pyx_capi__", {}))) or "none"
+        raise ValueError(f"{module.__name__} has no cdef function {name!r}; its .pxd declares {there}")
+    return low_level(LowLevelCallable.from_cython(module, name), *parameters)
 
-
-TRIGGERS = ("gain_above", "timed_gain_above", "elapsed_at_least")
-WEIGHTINGS = ("unit", "capped", "inverse_variance")
-
-
-def trigger(name, *parameters):
-    """One of the compiled triggers above with its parameters, as a scipy.LowLevelCallable."""
-    return _low_level(TRIGGERS, name, parameters)
-
-
-def weighting(name, *parameters):
-    """One of the compiled weightings above with its parameters, as a scipy.LowLevelCallable."""
-    return _low_level(WEIGHTINGS, name, parameters)
-
-
-def _low_level(names, name, parameters):
-    if name not in names:
-        raise ValueError(f"no compiled rule {name!r}; there are {', '.join(names)}")
-    numbers = (ctypes.c_double * max(1, len(parameters)))(*parameters)
-    return LowLevelCallable.from_cython(sys.modules[__name__], name, ctypes.cast(numbers, ctypes.c_void_p))
-
-
-# --- from a plugin to a pointer --------------------------------------------------------------------------------------------
 
 cdef class Rule:
-    """A function pointer and its user data, from whichever form a plugin has; keeps alive what they point into."""
+    """What a plugin decides each pull: checked, and callable as the loop calls it."""
 
-    def __cinit__(self, plugin, str method, str result):
-        form = plugin.compiled() if hasattr(plugin, "compiled") else getattr(plugin, method)
-        self.name = repr(plugin)
-        self.gives_weight = result == "double"
-        if isinstance(form, LowLevelCallable):
-            self._take(form, f"{result} (double, double, void *)")
-        else:
-            self.source = form
-            self.user = <void*>self
-            self.function = <void*>python_weight if self.gives_weight else <void*>python_trigger
+    def __init__(self, str axis, plugin, form=None, n_clients=0):
+        """The rule of `plugin` for an axis. `form` is given where it is known already; `n_clients` is for one run."""
+        self.axis, self.plugin, self.name = axis, plugin, repr(plugin)
+        self.state_size = checked_state_size(self.name, getattr(plugin, "state_size", 0))
+        self._take(form_of(axis, plugin) if form is None else form)
+        if self.state_size and n_clients:
+            self.state = np.zeros((n_clients, self.state_size))
+            self.slots = <double*><size_t>self.state.ctypes.data
+            self.rows = list(self.state) if self.user == <void*>self else None
 
-    def __call__(self, double first, double second):
-        """The rule on two numbers, through the same pointer that the loop calls."""
-        if self.gives_weight:
-            return (<weight_function>self.function)(first, second, self.user)
-        return (<trigger_function>self.function)(first, second, self.user)
+    def for_run(self, int n_clients):
+        """The same rule with fresh state for each client, and nothing raised yet."""
+        return Rule(self.axis, self.plugin, self.form, n_clients)
 
-    cdef _take(self, form, str expected):
+    def __reduce__(self):
+        return Rule, (self.axis, self.plugin)
+
+    cdef _take(self, form):
+        if is_compiled(form) and not isinstance(form, LowLevelCallable):
+            form = LowLevelCallable(getattr(form, "ctypes", form))
+        self.form = form
+        if not isinstance(form, LowLevelCallable):
+            check_arguments(self.name, self.axis, form, self.state_size > 0)
+            self.takes_state, self.user, self.function = True, <void*>self, python_form(self.axis)
+            return
         capsule = tuple.__getitem__(form, 0)
         cdef const char* signature = PyCapsule_GetName(capsule)
         found = "none" if signature == NULL else (<bytes>signature).decode()
-        if found.replace(" ", "") != expected.replace(" ", ""):
-            raise TypeError(f"{self.name}: its compiled form has the signature {found!r}, it must be {expected!r}")
-        self.source = form
+        check_signature(self.name, self.axis, found, self.state_size > 0)
+        self.takes_state = self.state_size > 0
         self.function = PyCapsule_GetPointer(capsule, signature)
         self.user = PyCapsule_GetContext(capsule)
+        if self.user == NULL and form.user_data is not None:
+            raise TypeError(f"{self.name}: the user data of its compiled form is a NULL pointer")
+
+    def show(self, *view):
+        """The arrays that a choice in Python is shown: estimates, widths (layers × arms) and target widths."""
+        self.view = view
+
+    def __call__(self, *arguments):
+        """The rule on numbers of yours, in the order of the Python form, through the pointer that the loop calls."""
+        cdef Rule rule = Rule(self.axis, self.plugin, self.form)
+        cdef double[::1] state
+        cdef const double[::1] targets
+        cdef const double[:, ::1] estimates, widths
+        if self.state_size:
+            state = arguments[-1]
+            rule.slots, rule.rows = &state[0], [np.asarray(state)]
+        if self.axis == "trigger":
+            value = rule.fires(0, arguments[0], arguments[1])
+        elif self.axis == "weighting":
+            value = rule.weight(0, arguments[0], arguments[1], arguments[2] if self.state_size else 0.0)
+        else:
+            estimates, widths, targets = arguments[:3]
+            rule.show(*arguments[:3])
+            value = rule.choose(
+                0, <double*>&estimates[0, 0], <double*>&widths[0, 0], <double*>&targets[0],
+                <int>estimates.shape[0], <int>estimates.shape[1], arguments[3],
+            )
+        if rule.error is not None:
+            raise rule.error
+        return value
+
+    # --- as the loop calls it ------------------------------------------------------------------------------------------
+
+    cdef int fires(self, int client, double gain, double elapsed) noexcept nogil:
+        if self.takes_state:
+            return (<stateful_trigger_function>self.function)(gain, elapsed, self.slots + <ptrdiff_t>client * self.state_size, self.user)
+        return (<trigger_function>self.function)(gain, elapsed, self.user)
+
+    cdef double weight(self, int client, double norm, double sigma, double residual) noexcept nogil:
+        if self.takes_state:
+            return (<stateful_weight_function>self.function)(norm, sigma, residual, self.slots + <ptrdiff_t>client * self.state_size, self.user)
+        return (<weight_function>self.function)(norm, sigma, self.user)
+
+    cdef int choose(self, int client, double* estimates, double* widths, double* targets, int n_layers, int n_arms, double draw) noexcept nogil:
+        if self.takes_state:
+            return (<stateful_choice_function>self.function)(estimates, widths, targets, n_layers, n_arms, draw, self.slots + <ptrdiff_t>client * self.state_size, self.user)
+        return (<choice_function>self.function)(estimates, widths, targets, n_layers, n_arms, draw, self.user)
 
 
-cdef double python_weight(double norm, double sigma, void* user) noexcept nogil:
-    with gil:
-        return <double>call_python(<Rule>user, norm, sigma, float, NAN)
+# --- checks, when an algorithm is made -----------------------------------------------------------------------------------
+
+def form_of(axis, plugin):
+    """The compiled form, unless the plugin has none (or `compiled` says None: not here); else the Python form."""
+    compiled = plugin.compiled() if hasattr(plugin, "compiled") else None
+    return getattr(plugin, METHODS[axis][0]) if compiled is None else compiled
 
 
-cdef int python_trigger(double gain, double elapsed, void* user) noexcept nogil:
-    with gil:
-        return <int>call_python(<Rule>user, gain, elapsed, bool, -1)
+def checked_state_size(name, size):
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise TypeError(f"{name}: state_size must be a whole number of at least 0, not {size!r}")
+    return size
 
 
-cdef object call_python(Rule rule, double first, double second, kind, failed):
+def is_compiled(form):
+    """A LowLevelCallable, a ctypes function, or a numba @cfunc, which has a ctypes function."""
+    return isinstance(form, LowLevelCallable) or isinstance(getattr(form, "ctypes", form), ctypes._CFuncPtr)
+
+
+def check_signature(name, axis, found, with_state):
+    result, usual, added = SIGNATURES[axis]
+    arguments = usual + (added if with_state else [])
+    expected = f"{result} ({', '.join(arguments)}, void *)"
+    for last in ("void *", "double *"):  # numba's CPointer(float64) is as good
+        if found.replace(" ", "") == f"{result}({','.join([*arguments, last])})".replace(" ", ""):
+            return
+    state = f" for a plugin with state_size {'above' if with_state else 'of'} 0"
+    raise TypeError(f"{name}: its compiled form has the signature {found!r}, it must be {expected!r}{state}")
+
+
+def check_arguments(name, axis, form, with_state):
+    method, usual, added = METHODS[axis]
+    arguments = usual + (added if with_state else ())
+    if not callable(form):
+        raise TypeError(f"{name}: {method} is {form!r}, which is neither a function nor a scipy.LowLevelCallable")
     try:
-        return kind(rule.source(first, second))
+        signature = inspect.signature(form)
+    except ValueError:  # some callables in C do not tell
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise TypeError(f"{name}: {method} must take ({', '.join(arguments)}), not {signature}") from None
+
+
+# --- Python forms, behind a pointer like the compiled ones ---------------------------------------------------------------
+
+cdef void* python_form(str axis):
+    if axis == "trigger":
+        return <void*>python_fires
+    return <void*>python_weight if axis == "weighting" else <void*>python_choice
+
+
+cdef int python_fires(double gain, double elapsed, double* state, void* user) noexcept nogil:
+    with gil:
+        return python_trigger(<Rule>user, gain, elapsed, state)
+
+
+cdef int python_trigger(Rule rule, double gain, double elapsed, double* state) noexcept:
+    try:
+        if rule.state_size:
+            return answer(rule.form(gain, elapsed, rule.rows[(state - rule.slots) // rule.state_size]))
+        return answer(rule.form(gain, elapsed))
     except BaseException as error:  # carried to the Python edge by the engine, which ends the run with it
         rule.error = error
-        return failed
+        return -1
+
+
+cdef int answer(value) except -1:
+    """Yes or no; a function that forgot to return anything has said neither."""
+    if value is None:
+        raise TypeError("fires returned None, it must return True or False")
+    return bool(value)
+
+
+cdef double python_weight(double norm, double sigma, double residual, double* state, void* user) noexcept nogil:
+    with gil:
+        return python_weighting(<Rule>user, norm, sigma, residual, state)
+
+
+cdef double python_weighting(Rule rule, double norm, double sigma, double residual, double* state) noexcept:
+    try:
+        if rule.state_size:
+            return float(rule.form(norm, sigma, residual, rule.rows[(state - rule.slots) // rule.state_size]))
+        return float(rule.form(norm, sigma))
+    except BaseException as error:
+        rule.error = error
+        return NAN
+
+
+cdef int python_choice(double* estimates, double* widths, double* targets, int n_layers, int n_arms, double draw, double* state, void* user) noexcept nogil:
+    with gil:
+        return python_policy(<Rule>user, draw, state)
+
+
+cdef int python_policy(Rule rule, double draw, double* state) noexcept:
+    try:
+        if rule.state_size:
+            return operator.index(rule.form(*rule.view, draw, rule.rows[(state - rule.slots) // rule.state_size]))
+        return operator.index(rule.form(*rule.view, draw))
+    except BaseException as error:
+        rule.error = error
+        return -1

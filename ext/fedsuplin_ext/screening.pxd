@@ -1,4 +1,4 @@
-# Decisions: the layered elimination and one-layer optimism.
+# Decisions: the layered elimination, one-layer optimism, and what a policy from elsewhere is shown.
 
 from fedsuplin_ext.gram cimport Work
 from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
@@ -6,3 +6,5 @@ from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
 cdef int layered(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask, int* layer) noexcept nogil
 cdef int optimism(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask) noexcept nogil
 cdef const double* inverse_of(const Work* w, const Layer* layer) noexcept nogil
+cdef void survey(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask, double* estimates, double* widths) noexcept nogil
+cdef const double* theta_of(const Work* w, const Layer* layer) noexcept nogil

@@ -1,4 +1,4 @@
-"""Which arms stay, which layer plays, which arm: the paper's S-LUCB, and one-layer optimism.
+"""Which arms stay, which layer plays, which arm: the paper's S-LUCB, one-layer optimism, and what other policies are shown.
 
 An arg max takes the lowest index among the arms within a relative 1e-9 of the maximum: contexts on the unit sphere make
 the first widths equal up to rounding. The screening's own inequalities are as the paper prints them.
@@ -116,3 +116,15 @@ cdef int optimism(Work* w, Screen* s, const Numbers* numbers, const Layer* layer
     for a in range(s.lanes):
         s.width[a] += s.estimate[a]
     return first_of_largest(w, s, s.width, s.n_arms, s.lanes, -INFINITY)
+
+
+cdef void survey(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask, double* estimates, double* widths_) noexcept nogil:
+    """Estimates and widths of every arm in every layer, n_layers × n_arms; an arm that is not there has the estimate −∞."""
+    cdef int a, q, n = s.n_arms
+    for q in range(numbers.n_layers):
+        widths(w, s, numbers, &layers[q], q, X, s.lanes)
+        for a in range(n):
+            if mask == NULL or mask[a]:
+                estimates[q * n + a], widths_[q * n + a] = s.estimate[a], s.width[a]
+            else:
+                estimates[q * n + a], widths_[q * n + a] = -INFINITY, 0.0
