@@ -2,6 +2,7 @@
 
 from .algorithm import Algorithm, Variant, make
 from .errors import FedsuplinError, InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
+from .fixed_arms import FixedArmsProblem
 from .hookspecs import hookimpl
 from .problem import ArrayProblem, Chunk, Problem, Stream, SyntheticProblem
 from .result import RunResult
@@ -14,6 +15,7 @@ __all__ = [
     "ArrayProblem",
     "Chunk",
     "FedsuplinError",
+    "FixedArmsProblem",
     "InvalidInput",
     "MissingExtra",
     "NumericalError",

@@ -13,16 +13,21 @@ import numpy as np
 
 from fedsuplin_ext.rules import METHODS, Rule, is_compiled
 
+from .bounds import Claim
 from .errors import InvalidInput, PluginError, unknown
 from .registry import SINGULAR, check, parameters_of, plugins
 from .setting import Setting
 
-KERNELS = ("layered", "optimism")
+KERNELS = ("layered", "optimism", "phased")
 AXES = {"policy": "policies", "trigger": "triggers", "noise": "noise_models", "weighting": "weightings"}
 PRESETS = ("practical", "theory")
 ROUNDING = 1 + 1e-12
 PARTS = (*AXES, "syncs", "lazy")
-SYNCS = {"one": "one client syncs, all layers", "all": "all clients sync, marked layers"}
+SYNCS = {
+    "one": "one client syncs, all layers",
+    "all": "all clients sync, marked layers",
+    "push": "one client uploads, the server sends each what it lacks",
+}
 
 
 @dataclass(frozen=True)
@@ -41,17 +46,21 @@ class Variant:
     noise: Any = "gaussian"
     weighting: Any = "unit"
     syncs: str = "one"
-    """"one": the client whose trigger fired, all layers. "all": every client at the end of the round, the marked layers."""
+    """"one": the client whose trigger fired, all layers. "all": every client at the end of the round, the marked layers.
+    "push": that client uploads, and the server sends each client what it lacks where it exceeds the trigger's
+    `push_threshold`, in ln det."""
     lazy: bool = True
     """Decide from the last download alone (lazy), or from it and what was gathered since (eager)."""
     summary: str = ""
     theorem: str | None = None
     """The theorem of the paper that covers this composition, if one does."""
+    claim: Claim | None = None
+    """Its row in the paper's Table 1, if it has one."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.syncs not in SYNCS:
-            raise InvalidInput(f"syncs must be 'one' or 'all', not {self.syncs!r}")
+            raise unknown("way to sync", self.syncs, SYNCS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +83,7 @@ class Algorithm:
     syncs: str
     lazy: bool
     theorem: str | None
+    claim: Claim | None
     radii: np.ndarray
     radius_growth: tuple[float, float]
     target_widths: np.ndarray
@@ -147,6 +157,8 @@ class Algorithm:
         if (told("corruption") or 0.0) > (assumes("corruption") or 0.0) * ROUNDING:
             corruption = assumes("corruption") or 0.0
             found.append(f"the problem's corruption C_p is {told('corruption'):g}, the algorithm assumes {corruption:g}")
+        if told("arm_thetas") is not None and not getattr(self.policy, "per_arm", False):
+            found.append("the problem has a θ for each arm, the algorithm one for all")
         length = 0.0 if told("theta") is None else np.linalg.norm(told("theta"))
         if assumes("theta_bound") is not None and length > assumes("theta_bound") * ROUNDING:
             found.append(f"the problem's ‖θ‖ is {length:.3g}, the algorithm assumes {assumes('theta_bound'):g}")
@@ -252,6 +264,7 @@ def make(
         syncs=recipe.syncs,
         lazy=recipe.lazy,
         theorem=recipe.theorem,
+        claim=recipe.claim,
         spec=spec,
         **parts,
     )
@@ -262,6 +275,8 @@ def _checked(**fields: Any) -> Algorithm:
     algorithm = Algorithm(**fields, **_numbers(fields["noise"], fields["setting"]))
     if algorithm.kernel is not None and algorithm.kernel not in KERNELS:
         raise unknown("decision kernel", algorithm.kernel, KERNELS)
+    if algorithm.syncs == "push" and not hasattr(algorithm.trigger, "push_threshold"):
+        raise PluginError(f"with syncs='push' the trigger needs a push_threshold, which {algorithm.trigger!r} has not")
     _ = algorithm.rules
     return algorithm
 
@@ -277,7 +292,7 @@ def composed(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[str, Var
     replaced = {part: value for part, value in parts.items() if value is not None}
     name, recipe = _variant_of(variant, replaced)
     new = {part: value for part, value in replaced.items() if value != getattr(recipe, part)}
-    return name, dataclasses.replace(recipe, theorem=None, **new) if new else recipe
+    return name, dataclasses.replace(recipe, theorem=None, claim=None, **new) if new else recipe
 
 
 def _variant_of(variant: str | Variant, decided: Collection[str] = ()) -> tuple[str, Variant]:
@@ -313,7 +328,7 @@ def combined(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> V
             presets.setdefault(preset, {}).update(values)
     result = Variant(**parts, presets=presets, summary=" + ".join(recipe.summary for recipe in recipes.values()))
     same = [r for r in recipes.values() if all(getattr(r, part) == getattr(result, part) for part in PARTS)]
-    return dataclasses.replace(result, theorem=same[0].theorem) if same else result
+    return dataclasses.replace(result, theorem=same[0].theorem, claim=same[0].claim) if same else result
 
 
 class Bare:
@@ -425,6 +440,7 @@ def from_spec(spec: Mapping[str, Any]) -> Algorithm:
         syncs=recipe.syncs,
         lazy=recipe.lazy,
         theorem=recipe.theorem,
+        claim=recipe.claim,
         spec=dict(spec),
         **parts,
     )

@@ -127,6 +127,11 @@ class Problem:
     R: float | None = None
     corruption: float | None = None
 
+    fixed_arms: np.ndarray | None = None
+    """Clients × arms × dim, where each client has the same contexts in every round."""
+    arm_thetas: np.ndarray | None = None
+    """Arms × dim, where each arm has a θ of its own."""
+
     def stream(self, horizon: int, arrival: Any) -> Stream:
         """A fresh stream of pulls; `arrival` is the pattern to use, None for the problem's own choice."""
         raise TypeError(f"{type(self).__name__} does not say how to play it: define stream(horizon, arrival)")
@@ -252,15 +257,17 @@ class SyntheticStream(Stream):
     def take(self, n: int) -> Chunk:
         problem, start = self._problem, self._start
         self._start += n
-        contexts = self._draw_contexts(n)
+        clients = self._clients(start, n)
+        contexts, rewards = self._contexts_of(clients), self._rewards_of(clients)
         noise, sigma = drawn(problem.noise, self._noise, n)
         return Chunk(
             contexts=contexts,
-            clients=self._clients(start, n),
+            clients=clients,
             noise=noise,
             sigma=sigma,
             theta=problem.theta,
-            corruption=self._corrupt(contexts) if hasattr(problem.noise, "corrupt") else None,
+            rewards=rewards,
+            corruption=self._corrupt(contexts, rewards) if hasattr(problem.noise, "corrupt") else None,
         )
 
     def _clients(self, start: int, n: int) -> np.ndarray:
@@ -272,17 +279,26 @@ class SyntheticStream(Stream):
             )
         return np.ascontiguousarray(clients, dtype=np.int32)
 
-    def _draw_contexts(self, n: int) -> np.ndarray:
-        """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly."""
-        problem = self._problem
-        if len(self._packed) < n:
-            self._packed = norms.aligned_zeros(n, problem.dim, norms.pad(problem.n_arms))
+    def _contexts_of(self, clients: np.ndarray) -> np.ndarray:
+        """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly; whoever plays."""
+        problem, n = self._problem, len(clients)
         lengths = self._lengths.random((n, problem.n_arms)) ** (1 / problem.dim) if problem.contexts == "ball" else None
-        self._contexts.fill(self._packed[:n], lengths)
+        packed = self._room(n)
+        self._contexts.fill(packed, lengths)
+        return packed
+
+    def _room(self, n: int) -> np.ndarray:
+        """Memory for the contexts of n pulls, used again for the next ones."""
+        if len(self._packed) < n:
+            self._packed = norms.aligned_zeros(n, self._problem.dim, norms.pad(self._problem.n_arms))
         return self._packed[:n]
 
-    def _corrupt(self, contexts: np.ndarray) -> np.ndarray:
-        means = norms.mean_rewards(contexts, self._problem.theta)
+    def _rewards_of(self, clients: np.ndarray) -> np.ndarray | None:
+        """Mean rewards where they are not θᵀx."""
+        return None
+
+    def _corrupt(self, contexts: np.ndarray, rewards: np.ndarray | None) -> np.ndarray:
+        means = norms.mean_rewards(contexts, self._problem.theta) if rewards is None else rewards
         real = means[:, : self._problem.n_arms]
         noise, out = self._problem.noise, np.zeros_like(means)
         added = np.asarray(noise.corrupt(self._corruption, real, real.argmax(axis=1)), dtype=np.float64)

@@ -23,7 +23,8 @@ class Trigger(Protocol):
     def fires(self, gain: float, elapsed: float) -> bool:
         """`gain` is ln det(A+ΔA)/det(A) of that layer; `elapsed` counts pulls (or rounds) since its last sync.
 
-        With state: ``fires(gain, elapsed, state)``. Compiled: ``int (double, double, void *)``, with state
+        With state: ``fires(gain, elapsed, state)``. For variants with syncs="push" a trigger also has `push_threshold`: what a
+        client must lack, in ln det, before the server sends it. Compiled: ``int (double, double, void *)``, with state
         ``int (double, double, double *, void *)``.
         """
 
@@ -51,6 +52,29 @@ class Policy(Protocol):
         Compiled: ``int (double *, double *, double *, int n_layers, int n_arms, double, void *)``, with state a ``double *``
         before the last.
         """
+
+
+class PhasedPolicy(Protocol):
+    """A policy for fixed arms that plans whole phases: its `kernel` is "phased"."""
+
+    kernel: str
+
+    def begin(self, algorithm: Any, problem: Any) -> Phases:
+        """The phases of one run; `problem.fixed_arms` is clients × arms × dim."""
+
+
+class Phases(Protocol):
+    """The phases of one run. `plan` says how often each client pulls each arm in this phase, lowest arm first."""
+
+    plan: np.ndarray
+    idle: np.ndarray
+    """By client, the arm that it plays when its plan is done and the phase is not over."""
+    together: bool
+    """The phase is over when everybody's plan is done; else each client has phases of its own."""
+
+    def advance(self, clients: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> dict[str, int]:
+        """The phase of these clients is over: sets their rows of `plan` and `idle`, from the pulls and the summed rewards of
+        each client and arm in it. Returns what it cost: communication, messages_up, messages_down, bytes_up, bytes_down."""
 
 
 class Compiled(Protocol):

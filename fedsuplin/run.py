@@ -57,12 +57,13 @@ def run(
     algorithm, length = prepared(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
     engine = Engine(algorithm, budget=stream.budget, kernels=kernels, key=decision_key(problem))
+    phases = begun(algorithm, problem, engine) if algorithm.kernel == "phased" else None
     recorder = Recorder(engine, record, length)
     size = positive_integer("chunk", chunk) if chunk is not None else chunk_size(algorithm)
     began = time.perf_counter()
     complete = True
     try:
-        play_all(engine, stream, recorder, length, size, progress)
+        play_all(engine, stream, recorder, length, size, progress, phases)
     except KeyboardInterrupt:
         complete = False
         warnings.warn("interrupted: the result holds what was recorded until now", InterruptedRun, stacklevel=2)
@@ -94,6 +95,11 @@ def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | 
             raise InvalidInput(
                 f"{name} is {getattr(algorithm, name)} in the algorithm and {getattr(problem, name)} in the problem"
             )
+    if algorithm.kernel == "phased" and getattr(problem, "fixed_arms", None) is None:
+        raise InvalidInput(
+            f"{algorithm.name} needs fixed arms: each client must have the same contexts in every round. "
+            f"{type(problem).__name__} does not promise that; FixedArmsProblem (--problem fixed-arms) does"
+        )
     return algorithm, length
 
 
@@ -140,17 +146,37 @@ def chunk_size(algorithm: Algorithm) -> int:
     return max(1, int(min(by_memory, by_time, 1 << 16)))
 
 
-def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None) -> None:
+def play_all(
+    engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None, phases: Any = None
+) -> None:
     while recorder.played < length:
         chunk = taken(stream, min(size, length - recorder.played), recorder.played)
         before = time.perf_counter()
-        status, n = engine.play(chunk)
+        play_chunk(engine, chunk, recorder, phases)
         recorder.loop_time += time.perf_counter() - before
-        recorder.played += n
-        if status != "done":
-            raise failure(engine, status, recorder.played, int(chunk.clients[n]))
         if progress is not None:
             progress(recorder.played, length)
+
+
+def play_chunk(engine: Engine, chunk: Any, recorder: Recorder, phases: Any) -> None:
+    """A chunk to its end; between two phases of a policy that has them, the next one is worked out."""
+    start, n, status = recorder.played, 0, ""
+    while status != "done":
+        status, n = engine.play(chunk, n)
+        recorder.played = start + n
+        if status == "phase over":
+            over = np.flatnonzero(engine.left == 0)
+            traffic = phases.advance(over, engine.counts, engine.reward_sums)
+            engine.begin_phase(phases.plan, phases.idle, phases.together, clients=over, traffic=traffic)
+        elif status != "done":
+            raise failure(engine, status, recorder.played, int(chunk.clients[n]))
+
+
+def begun(algorithm: Algorithm, problem: Any, engine: Engine) -> Any:
+    """The phases of a policy that has them, and the first one set up in the engine."""
+    phases = algorithm.policy.begin(algorithm, problem)
+    engine.begin_phase(phases.plan, phases.idle, phases.together)
+    return phases
 
 
 def taken(stream: Any, n: int, start: int) -> Any:

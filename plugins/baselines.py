@@ -1,22 +1,228 @@
-"""Systems that the paper compares with. So far OFUL; the others of its Table 1 are compositions of the same parts."""
+"""The systems that the paper compares with (its Table 1), and the floor below them: compositions of the same parts.
+
+Each is data in the lower half; the upper half has the few parts that the paper's own variants have no use for.
+"""
 
 from __future__ import annotations
 
-from fedsuplin import Variant, hookimpl
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import LowLevelCallable
+
+from fedsuplin import InvalidInput, Setting, Variant, hookimpl
+from fedsuplin.bounds import Bound, Claim
+from fedsuplin.setting import finite, positive
+from fedsuplin_ext import formulas
+from fedsuplin_ext.rules import from_cython
+
+from .noise import Gaussian, SelfNormalised
+from .triggers import MARGIN, TimedDeterminant
+
+# --- triggers ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DisLinUCBTrigger(TimedDeterminant):
+    """(t − t_last)·ln(det(A+ΔA)/det(A)) > D with the D of DisLinUCB: T_c ln(M T_c)/(d M)."""
+
+    @staticmethod
+    def theorem(setting: Setting) -> float:
+        rounds = setting.rounds
+        return max(0.0, rounds * math.log(setting.n_clients * rounds) / (setting.dim * setting.n_clients))
+
+
+@dataclass(frozen=True)
+class UploadDownload:
+    """Upload when det(A_i)/det(A_i − ΔA_i) > γ_U; the server sends client j what it lacks when that raises its det by more
+    than γ_D. Both default to e^(1/M)."""
+
+    gamma_u: float | None = None
+    gamma_d: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gamma_u", "gamma_d"):
+            value = getattr(self, name)
+            if value is not None and finite(name, value) < 1:
+                raise InvalidInput(f"{name} is a ratio of determinants, so it must be at least 1, not {value!r}")
+
+    def bind(self, setting: Setting) -> UploadDownload:
+        default = math.exp(1 / setting.n_clients)
+        given = {name: getattr(self, name) for name in ("gamma_u", "gamma_d")}
+        return replace(self, **{name: default if value is None else value for name, value in given.items()})
+
+    @property
+    def push_threshold(self) -> float:
+        return MARGIN * math.log(self.gamma_d)
+
+    @property
+    def threshold(self) -> float:
+        return MARGIN * math.log(self.gamma_u)
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        return gain > self.threshold
+
+    def compiled(self) -> LowLevelCallable:
+        return from_cython(formulas, "gain_above", self.threshold)
+
+
+# --- noise models ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SinglePlayer(Gaussian):
+    """σ-sub-Gaussian noise as a learner sees it who knows of nobody else: M = 1 in the formulas, and T // M pulls."""
+
+    def n_layers(self, setting: Setting) -> int:
+        return super().n_layers(alone(setting))
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        return super().radii(alone(setting))
+
+    def target_widths(self, setting: Setting) -> np.ndarray:
+        return super().target_widths(alone(setting))
+
+
+def alone(setting: Setting) -> Setting:
+    return replace(setting, n_clients=1, horizon=max(1, setting.horizon // setting.n_clients))
+
+
+@dataclass(frozen=True)
+class FedLinUCBNoise(SelfNormalised):
+    """σ-sub-Gaussian noise with the radius of FedLinUCB, whose C is the trigger's (1/M² by its theorem).
+
+    `radius` is "theorem", √λB + (√(1+MC) + M√(2C))(σ√(d ln((1 + T/(min(C,1)λ))/δ)) + √λB), or "self-normalised", OFUL's.
+    """
+
+    C: float | None = None
+    radius: str = "theorem"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.C is not None:
+            object.__setattr__(self, "C", positive("C", self.C))
+        if self.radius not in ("theorem", "self-normalised"):
+            raise InvalidInput(f"radius must be 'theorem' or 'self-normalised', not {self.radius!r}")
+
+    def bind(self, setting: Setting) -> FedLinUCBNoise:
+        return self if self.C is not None else replace(self, C=1 / setting.n_clients**2)
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        if self.radius != "theorem":
+            return super().radii(setting)
+        C, M, bias = self.C, setting.n_clients, math.sqrt(setting.ridge) * self.theta_bound
+        pulls = setting.horizon / (min(C, 1) * setting.ridge)
+        centralised = self.noise_scale * math.sqrt(setting.dim * math.log((1 + pulls) / self.delta)) + bias
+        return np.array([self.alpha_scale * (bias + (math.sqrt(1 + M * C) + M * math.sqrt(2 * C)) * centralised)])
+
+    def radius_growth(self, setting: Setting) -> tuple[float, float]:
+        return super().radius_growth(setting) if self.radius != "theorem" else (0.0, 0.0)
+
+
+@hookimpl
+def fedsuplin_register_triggers(register):
+    register("dislinucb", DisLinUCBTrigger)
+    register("upload-download", UploadDownload)
+
+
+@hookimpl
+def fedsuplin_register_noise_models(register):
+    register("single-player", SinglePlayer)
+    register("fedlinucb", FedLinUCBNoise)
+
+
+# --- variants --------------------------------------------------------------------------------------------------------------
+
+# Radii of one-layer optimism at half of OFUL's: provisional, like the practical presets of the paper's variants.
+HALF = {"alpha_scale": 0.5}
 
 OFUL = Variant(
     summary="OFUL (LinUCB): each client alone, one layer, the arm with the largest upper bound",
-    theorem=None,
     policy="optimism",
     trigger="never",
     noise="self-normalised",
-    weighting="unit",
-    syncs="one",
     lazy=False,
-    presets={"theory": {}, "practical": {"alpha_scale": 0.5}},
+    claim=Claim(
+        "single player", "infinite", Bound("d √(T log T)", lambda s: s.dim * math.sqrt(s.horizon * math.log(s.horizon))), None
+    ),
+    presets={"theory": {}, "practical": HALF},
 )
+GREEDY = replace(
+    OFUL,
+    summary="each client alone, always the arm with the largest estimate: OFUL without its bonus",
+    claim=None,
+    presets={"theory": {"alpha_scale": 0.0}, "practical": {"alpha_scale": 0.0}},
+)
+UNIFORM = replace(
+    OFUL,
+    summary="any arm, each with the same probability: learns nothing",
+    policy="uniform",
+    claim=None,
+    presets={},
+)
+SUPLINUCB = Variant(
+    summary="SupLinUCB: each client alone, the layered screening with one player in its formulas",
+    trigger="never",
+    noise="single-player",
+    lazy=False,
+    claim=Claim(
+        "single player",
+        "finite adversarial",
+        Bound("√(d T log³ T)", lambda s: math.sqrt(s.dim * s.horizon * math.log(s.horizon) ** 3)),
+        None,
+    ),
+    presets={"theory": {}, "practical": {"alpha_scale": 0.15, "ridge": 0.1}},
+)
+FEDLINUCB = Variant(
+    summary="FedLinUCB: one layer of optimism from the last download; a client syncs when it has learnt enough",
+    policy="optimism",
+    noise="fedlinucb",
+    claim=Claim(
+        "federated, asynchronous",
+        "infinite",
+        Bound("d √T log T", lambda s: s.dim * math.sqrt(s.horizon) * math.log(s.horizon)),
+        Bound("d M² log T", lambda s: s.dim * s.n_clients**2 * math.log(s.horizon)),
+    ),
+    presets={"theory": {}, "practical": {**HALF, "C": 1.0, "radius": "self-normalised"}},
+)
+ASYNC_LINUCB = Variant(
+    summary="Async-LinUCB: one layer of optimism; clients upload, and the server sends each what it lacks, by thresholds",
+    policy="optimism",
+    trigger="upload-download",
+    noise="self-normalised",
+    syncs="push",
+    lazy=False,
+    claim=FEDLINUCB.claim,
+    presets={"theory": {}, "practical": {**HALF, "gamma_u": 2.0, "gamma_d": 2.0}},
+)
+DISLINUCB = Variant(
+    summary="DisLinUCB: one layer of optimism in rounds; all clients sync when one of them has learnt enough",
+    policy="optimism",
+    trigger="dislinucb",
+    noise="self-normalised",
+    syncs="all",
+    lazy=False,
+    claim=Claim(
+        "federated, synchronous",
+        "infinite",
+        Bound("d √T log² T", lambda s: s.dim * math.sqrt(s.horizon) * math.log(s.horizon) ** 2),
+        Bound("d M^(3/2)", lambda s: s.dim * s.n_clients**1.5),
+    ),
+    presets={"theory": {}, "practical": HALF},
+)
+BASELINES = {
+    "oful": OFUL,
+    "greedy": GREEDY,
+    "uniform": UNIFORM,
+    "suplinucb": SUPLINUCB,
+    "fedlinucb": FEDLINUCB,
+    "async-linucb": ASYNC_LINUCB,
+    "dislinucb": DISLINUCB,
+}
 
 
 @hookimpl
 def fedsuplin_register_variants(register):
-    register("oful", lambda: OFUL)
+    for name, variant in BASELINES.items():
+        register(name, lambda variant=variant: variant)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fedsuplin import ArrayProblem, SyntheticProblem, hookimpl
+from fedsuplin import ArrayProblem, FixedArmsProblem, SyntheticProblem, hookimpl
 
 
 @hookimpl
 def fedsuplin_register_problems(register):
     register("synthetic", SyntheticProblem)
     register("array", ArrayProblem)
+    register("fixed-arms", FixedArmsProblem)

@@ -1,9 +1,9 @@
 """Weighted rank-one updates of ΔA, Δb, the inverse and the log-det gain, and merges into the server.
 
 Few observations are cheaper as vectors than as matrices, and most uploads are few: so a client's Δ begins as a list, and
-becomes matrices only when it grows (an eager client, who decides from its own inverse, has that as a matrix at once). The inverse follows by rank-one steps and is factorised anew every
-`refresh` steps, which bounds the drift. Functions return 0, or something else when a matrix is no
-longer positive definite or finite.
+becomes matrices only when it grows (an eager client, who decides from its own inverse, has that as a matrix at once). The
+inverse follows by rank-one steps and is factorised anew every `refresh` steps, which bounds the drift. Functions return 0, or
+something else when a matrix is no longer positive definite or finite.
 """
 
 from libc.math cimport isfinite, log1p, sqrt
@@ -132,6 +132,16 @@ cdef int refresh_client(Work* w, const Snapshot* held, Pending* p) noexcept nogi
     info = factorise(w, w.matrix, p.inverse, &log_det)
     p.gain = log_det - held.log_det
     p.age = 0
+    return info
+
+
+cdef int rebase(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
+    """What was gathered since an earlier download, on top of this one: ΔA and Δb stay, the rest follows from the new A and b."""
+    cdef int info
+    p.own = 1
+    info = refresh_client(w, held, p)
+    if w.eager and info == 0:
+        client_theta(w, held, p)
     return info
 
 

@@ -6,7 +6,7 @@ from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
 from fedsuplin_ext.rules cimport Rule
 
 cdef enum Status:
-    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, BAD_CHOICE, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS
+    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, BAD_CHOICE, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS, PHASE_OVER
 
 cdef struct Chunk:                   # a chunk of rounds; pointers are NULL where a problem has no such thing
     Py_ssize_t n
@@ -38,7 +38,8 @@ cdef class Engine:
     cdef Pool pool
     cdef readonly Rule trigger, weighting
     cdef readonly Rule policy        # None where the decision is one of the compiled kernels
-    cdef int n_clients, is_layered, is_optimism, sync_all
+    cdef int n_clients, is_layered, is_optimism, is_phased, sync_all, pushes
+    cdef double push_threshold       # ln det that a client must lack before the server sends it what it lacks
     cdef unsigned long long key      # of the random number that a policy is given each pull
     cdef double* estimates           # n_layers × n_arms each, for a policy from elsewhere
     cdef double* all_widths
@@ -53,6 +54,14 @@ cdef class Engine:
     cdef double* x                   # the arm played, ld
     cdef double* Px                  # ld
     cdef double* means               # lanes
+    # a phased policy: who plays which arm how often, and what came of it
+    cdef int together                # the phase ends for all at once, else for each client alone
+    cdef long long unfinished        # clients with pulls left in their plan
+    cdef readonly object plan, counts, reward_sums, left, idle
+    cdef long long[:, ::1] _plan, _counts
+    cdef double[:, ::1] _reward_sums
+    cdef long long[::1] _left, _idle
+
     cdef readonly object client_regret, client_pulls, layer_pulls
     cdef double[::1] _client_regret
     cdef long long[::1] _client_pulls, _layer_pulls
@@ -80,5 +89,11 @@ cdef class Engine:
     cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil
     cdef int sync_one(self, int client) noexcept nogil
+    cdef int push(self, int client) noexcept nogil
+    cdef int upload(self, int client, int s) noexcept nogil
+    cdef int download(self, int client, int s) noexcept nogil
+    cdef int tally(self, int client, int arm, double reward) noexcept nogil
     cdef int sync_marked(self, long long round) noexcept nogil
-    cdef void record(self, int arm, int layer, int client) noexcept nogil
+    cdef int planned(self, int client) noexcept nogil
+    cdef void by_pull(self, int arm, int layer, int client) noexcept nogil
+    cdef void record(self) noexcept nogil

@@ -22,7 +22,21 @@ class Engine:
         counts: np.ndarray,
         by_pull: np.ndarray | None = None,
     ) -> None: ...
-    def play(self, chunk: Any) -> tuple[str, int]: ...
+    plan: np.ndarray
+    counts: np.ndarray
+    reward_sums: np.ndarray
+    left: np.ndarray
+    idle: np.ndarray
+    def play(self, chunk: Any, t: int = 0) -> tuple[str, int]: ...
+    def begin_phase(
+        self,
+        plan: np.ndarray,
+        idle: np.ndarray,
+        together: bool,
+        *,
+        clients: np.ndarray | None = None,
+        traffic: dict[str, int] | None = None,
+    ) -> None: ...
     @property
     def totals_now(self) -> dict[str, float]: ...
     @property

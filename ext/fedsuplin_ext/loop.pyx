@@ -9,7 +9,7 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 
-from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, merge, observe, outgrow, settle
+from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, merge, observe, outgrow, rebase, settle
 from fedsuplin_ext.norms cimport padded, pick
 from fedsuplin_ext.quiet cimport FIRST_PATIENCE
 from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
@@ -17,7 +17,10 @@ from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, thet
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
 FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
 cdef int BAD_ARM = -2
-STATUS = ("done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client", "not in rounds")
+STATUS = (
+    "done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client",
+    "not in rounds", "phase over",
+)
 
 
 cdef class Engine:
@@ -30,7 +33,9 @@ cdef class Engine:
         self.n_clients = algorithm.n_clients
         self.is_layered = algorithm.kernel == "layered"
         self.is_optimism = algorithm.kernel == "optimism"
-        self.sync_all = algorithm.syncs == "all"
+        self.is_phased = algorithm.kernel == "phased"
+        self.sync_all, self.pushes = algorithm.syncs == "all", algorithm.syncs == "push"
+        self.push_threshold = algorithm.trigger.push_threshold if self.pushes else 0.0
         self.budget, self.key = budget, key
         self.payload = 8 * (d * (d + 1) // 2 + d)
         self._make_work(d, ld, not algorithm.lazy, algorithm.setting.ridge, kernels, refresh)
@@ -126,7 +131,7 @@ cdef class Engine:
         cdef Py_ssize_t each = 2 * 8 * (self.work.d + 1) * self.work.ld
         cdef Py_ssize_t budget = max(<Py_ssize_t>FIRST_ROOM, self.pool.bytes) // (2 * each)
         cdef Py_ssize_t most = (self.n_clients + 2) * n_layers
-        self.pool.grow(max(n_layers + 1, min(budget, most)), max(1, min(budget, most)))
+        self.pool.grow(max(2 * n_layers + 1, min(budget, most)), max(1, min(budget, most)))
 
     # --- the loop --------------------------------------------------------------------------------------------------------
 
@@ -140,10 +145,12 @@ cdef class Engine:
         self.record_at, self.record_sums, self.record_counts = record_at, sums, counts
         self.record_by_pull = by_pull
 
-    def play(self, chunk):
-        """Play a chunk of rounds. Returns a word of STATUS and how many rounds of the chunk were played."""
+    def play(self, chunk, Py_ssize_t t=0):
+        """Play a chunk of rounds from round t on. Returns a word of STATUS and up to which round of the chunk was played.
+
+        After "phase over" the round is played but not recorded: `begin_phase` does that, and then it goes on from there.
+        """
         cdef Chunk c
-        cdef Py_ssize_t t = 0
         cdef int status = NEEDS_ROOM
         cdef const double[:, :, ::1] contexts = chunk.contexts
         cdef const int[::1] clients = chunk.clients
@@ -166,13 +173,13 @@ cdef class Engine:
             with nogil:
                 status = DONE
                 while t < c.n:
-                    if self.pool.snapshots_left <= self.numbers.n_layers or self.pool.pending_left < 1:
+                    if self.pool.snapshots_left <= 2 * self.numbers.n_layers or self.pool.pending_left < 1:
                         status = NEEDS_ROOM
                         break
                     status = self.play_one(&c, t)
+                    t += status == DONE or status == PHASE_OVER
                     if status != DONE:
                         break
-                    t += 1
             if status == NEEDS_ROOM:
                 self._grow()
         return STATUS[status], t
@@ -216,10 +223,13 @@ cdef class Engine:
             self.budget -= fabs(corruption)
         reward = means[arm] + c.noise[t] + corruption
 
-        for i in range(self.work.d):
-            self.x[i] = X[i * lanes + arm]
-        status = self.learn(client, layer, reward, c.sigma[t])
-        if status != DONE:
+        if self.is_phased:
+            status = self.tally(client, arm, reward)
+        else:
+            for i in range(self.work.d):
+                self.x[i] = X[i * lanes + arm]
+            status = self.learn(client, layer, reward, c.sigma[t])
+        if status != DONE and status != PHASE_OVER:
             return status
         self.totals.pulls += 1
         self.totals.reward += reward
@@ -228,9 +238,11 @@ cdef class Engine:
         self._client_regret[client] += best - means[arm]
         self._client_pulls[client] += 1
         self._layer_pulls[layer] += 1
-        if self.sync_all and self.totals.pulls % self.n_clients == 0:
+        if self.sync_all and self.totals.pulls % self.n_clients == 0 and status == DONE:
             status = self.sync_marked(self.totals.pulls // self.n_clients)
-        self.record(arm, layer, client)
+        self.by_pull(arm, layer, client)
+        if status != PHASE_OVER:
+            self.record()
         return status
 
     cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil:
@@ -241,6 +253,8 @@ cdef class Engine:
             return layered(&self.work, &self.screen, &self.numbers, mine, X, mask, layer)
         if self.is_optimism:
             return optimism(&self.work, &self.screen, &self.numbers, mine, X, mask)
+        if self.is_phased:
+            return self.planned(client)
         survey(&self.work, &self.screen, &self.numbers, mine, X, mask, self.estimates, self.all_widths)
         self.chosen = self.policy.choose(
             client, self.estimates, self.all_widths, <double*>self.numbers.targets, n_layers, n, uniform(self.key, self.totals.pulls)
@@ -280,35 +294,90 @@ cdef class Engine:
         if asks and self.sync_all:
             self.marked[layer] = 1
         elif asks:
-            return self.sync_one(client)
+            return self.push(client) if self.pushes else self.sync_one(client)
         return DONE
 
     cdef int sync_one(self, int client) noexcept nogil:
         """Sync(s) for each layer s: this client uploads what it has gathered, and takes the server's newest snapshot."""
-        cdef int s, n_layers = self.numbers.n_layers
-        cdef Layer* at
-        cdef Snapshot* into
-        for s in range(n_layers):
-            at = self.layers + <Py_ssize_t>client * n_layers + s
-            if at.pending != NULL:
-                into = self.server[s] if self.server[s].refs == 1 else self.pool.take_snapshot()
-                if merge(&self.work, into, self.server[s], at.pending) != 0:
-                    return NOT_POSITIVE_DEFINITE
-                if into != self.server[s]:
-                    self.pool.release(self.server[s])
-                    self.server[s] = into
-                self.pool.give_back(at.pending)
-                at.pending = NULL
-                self.totals.bytes_up += self.payload
-            if at.held != self.server[s]:
-                self.pool.release(at.held)
-                at.held = self.server[s]
-                at.held.refs += 1
-                self.totals.bytes_down += self.payload
+        cdef int s, status
+        for s in range(self.numbers.n_layers):
+            status = self.upload(client, s)
+            if status == DONE:
+                status = self.download(client, s)
+            if status != DONE:
+                return status
         self.since[client] = 0
         self.totals.communication += 1
         self.totals.messages_up += 1
         self.totals.messages_down += 1
+        return DONE
+
+    cdef int push(self, int client) noexcept nogil:
+        """This client uploads; then the server sends each client what it lacks, where that would raise its ln det enough."""
+        cdef int s, j, status, sent
+        cdef Layer* at
+        for s in range(self.numbers.n_layers):
+            status = self.upload(client, s)
+            if status != DONE:
+                return status
+        self.since[client] = 0
+        self.totals.communication += 1
+        self.totals.messages_up += 1
+        for j in range(self.n_clients):
+            sent = 0
+            for s in range(self.numbers.n_layers):
+                at = self.layers + <Py_ssize_t>j * self.numbers.n_layers + s
+                if at.held != self.server[s] and self.server[s].log_det - at.held.log_det > self.push_threshold:
+                    status = self.download(j, s)
+                    if status != DONE:
+                        return status
+                    sent = 1
+            self.totals.communication += sent
+            self.totals.messages_down += sent
+        return DONE
+
+    cdef int upload(self, int client, int s) noexcept nogil:
+        """The server adds what a client has gathered in a layer. The client still knows it: where it will not download at
+        once, and lacks something of the server's, what it knows becomes a snapshot of its own."""
+        cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + s
+        cdef Snapshot* into
+        cdef Snapshot* own
+        cdef int lacks_nothing = at.held == self.server[s]
+        if at.pending == NULL:
+            return DONE
+        if self.pushes and not lacks_nothing:
+            own = at.held if at.held.refs == 1 else self.pool.take_snapshot()
+            if merge(&self.work, own, at.held, at.pending) != 0:
+                return NOT_POSITIVE_DEFINITE
+            if own != at.held:
+                self.pool.release(at.held)
+                at.held = own
+        into = self.server[s] if self.server[s].refs == 1 else self.pool.take_snapshot()
+        if merge(&self.work, into, self.server[s], at.pending) != 0:
+            return NOT_POSITIVE_DEFINITE
+        if into != self.server[s]:
+            self.pool.release(self.server[s])
+            self.server[s] = into
+        if self.pushes and lacks_nothing:
+            self.pool.release(at.held)
+            at.held = into
+            into.refs += 1
+        self.pool.give_back(at.pending)
+        at.pending = NULL
+        self.totals.bytes_up += self.payload
+        return DONE
+
+    cdef int download(self, int client, int s) noexcept nogil:
+        """A client takes the server's newest snapshot of a layer; what it has gathered and not uploaded goes on top."""
+        cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + s
+        if at.held == self.server[s]:
+            return DONE
+        self.pool.release(at.held)
+        at.held = self.server[s]
+        at.held.refs += 1
+        self.totals.bytes_down += self.payload
+        if at.pending != NULL and rebase(&self.work, at.held, at.pending) != 0:
+            return NOT_POSITIVE_DEFINITE
         return DONE
 
     cdef int sync_marked(self, long long round) noexcept nogil:
@@ -349,12 +418,80 @@ cdef class Engine:
             self.totals.messages_down += self.n_clients
         return DONE
 
-    cdef void record(self, int arm, int layer, int client) noexcept nogil:
-        cdef Py_ssize_t row = self.recorded
+    # --- phases -------------------------------------------------------------------------------------------------------------
+
+    def begin_phase(self, plan, idle, together, *, clients=None, traffic=None):
+        """The pulls of each arm in the next phase (clients × arms) and the arm that a client plays while others go on.
+
+        `clients` says for whom it begins, everybody unless given; `traffic` is what ending the last one has cost, by name of
+        Totals. The round that ended it is recorded now.
+        """
+        shape = (self.n_clients, self.screen.n_arms)
+        if self.plan is None:
+            self.plan, self.counts, self.reward_sums = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
+            self.left, self.idle = np.zeros(self.n_clients, np.int64), np.zeros(self.n_clients, np.int64)
+            self._plan, self._counts, self._reward_sums = self.plan, self.counts, self.reward_sums
+            self._left, self._idle = self.left, self.idle
+        who = slice(None) if clients is None else clients
+        self.plan[who], self.idle[who] = plan[who], idle[who]
+        if self.plan.min() < 0 or self.plan[who].sum(axis=1).min() < 1 or self.idle.min() < 0 or self.idle.max() >= shape[1]:
+            raise ValueError("a phase needs at least one pull for each client, none negative, and idle arms that are there")
+        self.counts[who], self.reward_sums[who] = 0, 0.0
+        self.left[who] = self.plan[who].sum(axis=1)
+        self.together, self.unfinished = together, int((self.left > 0).sum())
+        for name, amount in (traffic or {}).items():
+            self._charge(name, amount)
+        if self.totals.pulls:
+            self.record()
+
+    def _charge(self, str name, long long amount):
+        if name == "communication":
+            self.totals.communication += amount
+        elif name == "messages_up":
+            self.totals.messages_up += amount
+        elif name == "messages_down":
+            self.totals.messages_down += amount
+        elif name == "bytes_up":
+            self.totals.bytes_up += amount
+        elif name == "bytes_down":
+            self.totals.bytes_down += amount
+        else:
+            raise ValueError(f"no traffic is called {name!r}")
+
+    cdef int planned(self, int client) noexcept nogil:
+        """The lowest arm with pulls left in this client's plan; its idle arm when there is none."""
+        cdef int a
+        if self._left[client] > 0:
+            for a in range(self.screen.n_arms):
+                if self._plan[client, a] > 0:
+                    return a
+        return <int>self._idle[client]
+
+    cdef int tally(self, int client, int arm, double reward) noexcept nogil:
+        """Counts and sums of this phase; an idle pull is in neither."""
+        if self._left[client] == 0:
+            return DONE
+        self._counts[client, arm] += 1
+        self._reward_sums[client, arm] += reward
+        self._plan[client, arm] -= 1
+        self._left[client] -= 1
+        if self._left[client] > 0:
+            return DONE
+        self.unfinished -= 1
+        return PHASE_OVER if not self.together or self.unfinished == 0 else DONE
+
+    # --- recording ----------------------------------------------------------------------------------------------------------
+
+    cdef void by_pull(self, int arm, int layer, int client) noexcept nogil:
+        """The arm, layer and client of the pull that was just played."""
         if self.record_by_pull is not None and self.totals.pulls <= self.record_by_pull.shape[0]:
             self.record_by_pull[self.totals.pulls - 1, 0] = arm
             self.record_by_pull[self.totals.pulls - 1, 1] = layer
             self.record_by_pull[self.totals.pulls - 1, 2] = client
+
+    cdef void record(self) noexcept nogil:
+        """A row, if this is a pull after which one is wanted."""
+        cdef Py_ssize_t row = self.recorded
         if self.record_at is None or row >= self.record_at.shape[0] or self.record_at[row] != self.totals.pulls:
             return
         self.record_sums[row, 0] = self.totals.regret
