@@ -1,6 +1,7 @@
 """fedsuplin: federated linear bandits at compiled speed."""
 
 from .algorithm import Algorithm, Variant, make
+from .comparison import Comparison, compare
 from .errors import FedsuplinError, InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
 from .fixed_arms import FixedArmsProblem
 from .hookspecs import hookimpl
@@ -14,6 +15,7 @@ __all__ = [
     "Algorithm",
     "ArrayProblem",
     "Chunk",
+    "Comparison",
     "FedsuplinError",
     "FixedArmsProblem",
     "InvalidInput",
@@ -28,6 +30,7 @@ __all__ = [
     "UnknownName",
     "Variant",
     "__version__",
+    "compare",
     "hookimpl",
     "make",
     "run",

@@ -33,8 +33,9 @@ class Claim:
     """One row of Table 1."""
 
     system: str
+    """"single player", or federated: "async" or "sync"."""
     actions: str
-    """"infinite", "finite fixed" or "finite adversarial" arms."""
+    """"infinite"ly many arms, or finitely many: "fixed" or "adversarial"."""
     regret: Bound
     communication: Bound | None
     """None where nobody talks."""

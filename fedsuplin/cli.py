@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import benchmark, options, report
 from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
+from .comparison import compare, suiting
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
 from .problem import Problem, SyntheticProblem
 from .registry import parameters_of, plugins
@@ -26,7 +28,6 @@ from .setting import positive_integer
 from .version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-DRAWN_AS = {"self-normalised": "gaussian"}  # noise models that differ only in what an algorithm assumes
 
 # Which keyword an option becomes: of a problem, of its noise, of the algorithm.
 OF_SYNTHETIC = {"dim": "dim", "arms": "n_arms", "clients": "n_clients"}
@@ -72,6 +73,7 @@ def main() -> None:
     \b
     fedsuplin run                      FedSupLinUCB at the paper's setting
     fedsuplin run sync --out results   the synchronous one; data and figure into results/
+    fedsuplin compare                  it and everything the paper compares it with
     fedsuplin variants                 what there is to run
     fedsuplin bench                    how fast this machine is at it
     """
@@ -85,7 +87,7 @@ def main() -> None:
 
 @main.command("run", short_help="Play a variant on a synthetic problem.", cls=options.SectionedCommand)
 @click.argument("variant", default="async")
-@options.add(options.SIZES, options.PROBLEM, options.ALGORITHM, options.OUTPUT)
+@options.add(options.SIZES, options.PROBLEM, options.CONSTANTS, options.PARTS, options.RECORD, options.OUTPUT)
 @click.pass_context
 def run_command(
     context: click.Context,
@@ -155,7 +157,9 @@ def refuse_named(extra: dict[str, Any]) -> None:
 
 def natural_noise(recipe: Variant) -> str:
     """The noise that a variant is made for: what it assumes, as a problem draws it."""
-    return DRAWN_AS.get(recipe.noise, recipe.noise) if isinstance(recipe.noise, str) else "gaussian"
+    if not isinstance(recipe.noise, str):
+        return "gaussian"
+    return getattr(plugins.factory("noise_models", recipe.noise), "drawn_as", recipe.noise)
 
 
 def other_problem(takes: set[str], given: dict[str, Any]) -> Problem:
@@ -206,14 +210,17 @@ def check_folder(folder: Path) -> None:
 
 def play(algorithm: Algorithm, problem: Problem, record: str | float, quiet: bool) -> RunResult:
     """The run, with a progress bar where somebody watches. Ctrl-C gives a result that is not complete."""
-    counts = TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls")
-    columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())
-    hidden = quiet or not sys.stderr.isatty()
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+    bar = progress_bar(quiet, TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls"))
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", InterruptedRun)  # the table says it
         task = bar.add_task(algorithm.name, total=algorithm.horizon)
         return run(algorithm, problem, record=record, progress=lambda done, total: bar.update(task, completed=done))
+
+
+def progress_bar(quiet: bool, counts: TextColumn) -> Progress:
+    """On standard error, where somebody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())
 
 
 def closing(result: RunResult, *, algorithm: Algorithm, problem: Any, out: Path | None, as_json: bool, quiet: bool) -> None:
@@ -234,6 +241,76 @@ def closing(result: RunResult, *, algorithm: Algorithm, problem: Any, out: Path 
 
 def echo_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=2))
+
+
+# --- fedsuplin compare --------------------------------------------------------------------------------------------
+
+
+@main.command("compare", short_help="Play several policies on the same problem.", cls=options.SectionedCommand)
+@click.argument("policies", nargs=-1)
+@options.add(options.COMPARING, options.SIZES, options.PROBLEM, options.CONSTANTS, options.OUTPUT)
+@click.pass_context
+def compare_command(
+    context: click.Context,
+    policies: tuple[str, ...],
+    seeds: int,
+    bounds: bool,
+    threads: int | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Play POLICIES (all that suit the problem unless given) on the same problem with the same seeds, and compare them.
+
+    A constant such as --alpha-scale goes to every policy that takes it; without one, each has its preset's.
+
+    \b
+    fedsuplin compare async sync oful --out results
+    fedsuplin compare --seeds 20 --preset theory --bounds --out results
+    fedsuplin compare --problem fixed-arms pe fed-pe async --arms 50 --dim 5
+    """
+    if out is not None:
+        check_folder(out)
+    refuse_named(given["extra"])
+    noise = given["noise"] or "gaussian"
+    problem_at = functools.partial(compared_problem, noise, given)
+    names = policies or suiting(problem_at(given["seed"]))
+    told = constants(names, noise, given, problem_at(given["seed"]))
+    bar = progress_bar(quiet, TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
+    with bar:
+        task = bar.add_task("comparing", total=seeds * len(names))
+        found = compare(
+            names,
+            problem_at,
+            seeds=range(given["seed"], given["seed"] + positive_integer("--seeds", seeds)),
+            horizon=positive_integer("horizon", given["horizon"]),
+            threads=threads,
+            progress=lambda done, total, name: bar.update(task, completed=done, description=name),
+            **told,
+        )
+    files, notices = report.comparison_files(found, out, bounds) if out is not None else ([], [])
+    report.tell_comparison(found, files, notices, as_json=as_json, quiet=quiet)
+    if not found.complete:
+        context.exit(INTERRUPTED)
+
+
+def compared_problem(noise: str, given: dict[str, Any], seed: int) -> Problem:
+    given = given | {"seed": seed}
+    if given["problem"] == "synthetic":
+        return synthetic(noise, set(parameters_of(plugins.factory("noise_models", noise))), given)
+    return other_problem(set(parameters_of(plugins.factory("problems", given["problem"]))), given)
+
+
+def constants(names: Iterable[str], noise: str, given: dict[str, Any], problem: Problem) -> dict[str, Any]:
+    """The keywords for the policies; `compare` gives each those it takes. They know the problem's R and corruption."""
+    takes = set().union(*(keywords_of(composed(name, {})[1]) for name in names))
+    told = {"R": problem.R, "corruption": problem.corruption}
+    told = {key: value for key, value in told.items() if key in takes and value is not None}
+    told |= used(given, OF_ALGORITHM, takes, ", ".join(names))
+    drawn = parameters_of(plugins.factory("noise_models", noise))
+    told |= {key: value for key, value in given["extra"].items() if key in takes or key not in drawn}
+    return told | {"preset": given["preset"]}
 
 
 # --- fedsuplin variants, fedsuplin plugins ------------------------------------------------------------------------

@@ -110,7 +110,15 @@ PROBLEM = [
 ]
 
 _choice = in_section("The algorithm and what it assumes")
-ALGORITHM = [
+PARTS = [
+    _choice("--policy", metavar="NAME", help="Another policy than the variant's: layered, optimism, …"),
+    _choice("--trigger", metavar="NAME", help="Another trigger: determinant, periodic, always, never, …"),
+    _choice("--weighting", metavar="NAME", help="Another weighting: unit, variance, corruption, …"),
+    _choice("--assume", metavar="NAME", help="Another noise model to take radii and widths from."),
+    _choice("--syncs", type=click.Choice(["one", "all"]), help="Who syncs: one client, or all at the end of a round."),
+    _choice("--lazy/--eager", default=None, help="Decide from the last download alone, or from all that was gathered."),
+]
+CONSTANTS = [
     _choice("--preset", type=click.Choice(PRESETS), default="practical", help="Constants not given. [default: practical]"),
     _choice("--sigma", type=float, help="Noise level assumed. [default: the problem's; with preset theory 1]"),
     _choice("--R", "-R", "R", type=float, help="Noise bound assumed. [default: the problem's]"),
@@ -122,12 +130,6 @@ ALGORITHM = [
     _choice("--C", "-C", "C", type=float, help="Threshold of the determinant trigger. [default: the preset's]"),
     _choice("--D", "-D", "D", type=float, help="Threshold of the timed-determinant trigger. [default: the preset's]"),
     _choice("--every", type=int, metavar="N", help="Of the periodic trigger: pulls, or rounds where all sync."),
-    _choice("--policy", metavar="NAME", help="Another policy than the variant's: layered, optimism, …"),
-    _choice("--trigger", metavar="NAME", help="Another trigger: determinant, periodic, always, never, …"),
-    _choice("--weighting", metavar="NAME", help="Another weighting: unit, variance, corruption, …"),
-    _choice("--assume", metavar="NAME", help="Another noise model to take radii and widths from."),
-    _choice("--syncs", type=click.Choice(["one", "all"]), help="Who syncs: one client, or all at the end of a round."),
-    _choice("--lazy/--eager", default=None, help="Decide from the last download alone, or from all that was gathered."),
     _choice(
         "--set",
         "extra",
@@ -139,7 +141,7 @@ ALGORITHM = [
 ]
 
 _output = in_section("Output")
-OUTPUT = [
+RECORD = [
     _output(
         "--record",
         default="log",
@@ -147,11 +149,13 @@ OUTPUT = [
         metavar="log|all|N",
         help="Pulls to record: about 400, log-spaced; all; or every N-th. [default: log]",
     ),
+]
+OUTPUT = [
     _output(
         "--out",
         type=click.Path(path_type=Path),
         metavar="FOLDER",
-        help="Write VARIANT.npz, .csv and .png into this folder; files already there are replaced.",
+        help="Write data, table and figure into this folder; files already there are replaced.",
     ),
     _output("--json", "as_json", is_flag=True, help="The closing table as JSON on standard output, and nothing else."),
     _output("--quiet", "-q", is_flag=True, help="No progress bar and no table."),
@@ -160,3 +164,10 @@ OUTPUT = [
 JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]
 
 MEASURING = [in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact.")]
+
+_comparing = in_section("Comparing")
+COMPARING = [
+    _comparing("--seeds", type=int, default=10, metavar="N", help="Runs of each policy, seeds --seed and on. [default: 10]"),
+    _comparing("--bounds", is_flag=True, help="Draw the bounds of the paper's Table 1 as dashed lines (with the constant 1)."),
+    _comparing("--threads", type=int, metavar="N", help="Runs at a time. [default: one a core]"),
+]

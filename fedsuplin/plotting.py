@@ -1,4 +1,5 @@
-"""The figure of a run, in two steps: `result_info` computes what is to be seen, `draw_result` draws it."""
+"""Figures. Of a run, in two steps: `result_info` computes what is to be seen, `draw_result` draws it. Of a comparison:
+`draw_comparison`."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .comparison import Comparison
     from .result import RunResult
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; line styles differ too, for print in grey.
@@ -24,6 +26,11 @@ DASHED = {"color": GREY, "linestyle": "--", "zorder": 3}  # on top, so that it i
 DPI = 150
 LOG_SPAN = 1000  # last count over first from which on a logarithmic axis shows more than a linear one
 MOST_BAR_LABELS = 8
+
+# For many curves: colours that differ in hue, line styles and markers that differ without it.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+STYLES = ("-", "--", "-.", ":")
+MARKERS = "osD^vP*Xh<>d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,25 +82,15 @@ def draw_result(result: RunResult, path: str | os.PathLike | None = None) -> Fig
     >>> len(draw_result(result).axes)
     3
     """
-    figure = draw(result_info(result))
-    if path is not None:
-        figure.savefig(path, dpi=DPI)
-    return figure
+    return _saved(draw(result_info(result)), path)
 
 
 def draw(info: ResultInfo) -> Figure:
-    """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("a figure needs matplotlib: pip install 'fedsuplin[plot]'") from None
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    figure.get_layout_engine().set(wspace=0.05, w_pad=0.1, h_pad=0.1)
+    figure = _figure((13, 4.2))
     figure.suptitle(info.title, fontsize=12)
     for axes, panel in zip(figure.subplots(1, 3), (draw_regret, draw_communication, draw_layers), strict=True):
         panel(axes, info)
         axes.spines[["top", "right"]].set_visible(False)
-    figure._repr_png_ = functools.partial(_png, figure)  # what a notebook shows, even where pyplot was never imported
     return figure
 
 
@@ -147,6 +144,76 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
         axes.margins(y=0.1)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
+
+
+# --- several policies ------------------------------------------------------------------------------------------------
+
+
+def draw_comparison(comparison: Comparison, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Figure:
+    """Regret with confidence bands and communication of each policy, on logarithmic axes; also written to `path`."""
+    figure = _figure((13, 5.4))
+    policies = _by_last_regret(comparison)
+    figure.suptitle(_comparison_title(comparison), fontsize=12)
+    left, right = figure.subplots(1, 2)
+    for number, policy in enumerate(policies):
+        style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.8}
+        style["linestyle"] = STYLES[(number + number // len(COLOURS)) % len(STYLES)]
+        style |= {"marker": MARKERS[number % len(MARKERS)], "markersize": 5, "markevery": (10 + 5 * number, 60)}
+        _draw_policy(left, comparison, policy, "regret", style, bounds)
+        _draw_policy(right, comparison, policy, "communication", style, bounds)
+    _finish(left, title="Regret (mean over seeds, 95 % confidence band)", y="cumulative regret")
+    _finish(right, title="Communication", y="communications (cumulative)")
+    if not right.lines:
+        _say(right, "no communication")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend(*left.get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=8.5)
+    return _saved(figure, path)
+
+
+def _by_last_regret(comparison: Comparison) -> list[str]:
+    """Worst first, as the curves lie on the page: a legend is read beside them."""
+    return sorted(comparison.runs, key=lambda policy: -comparison.last(policy, "regret").mean())
+
+
+def _comparison_title(comparison: Comparison) -> str:
+    setting = next(iter(comparison.algorithms.values())).setting
+    sizes = f"d = {setting.dim:,},  K = {setting.n_arms:,},  M = {setting.n_clients:,},  T = {setting.horizon:,}"
+    return f"{sizes}  ({len(comparison.seeds)} seeds)"
+
+
+def _draw_policy(axes: Axes, comparison: Comparison, policy: str, what: str, style: dict[str, Any], bounds: bool) -> None:
+    pulls, mean, half = comparison.curve(policy, what)
+    there = mean >= (1 if what == "communication" else 1e-12)  # before the first message there is nothing to see
+    if not there.any():
+        return
+    pulls, mean, half = pulls[there], mean[there], half[there]
+    axes.loglog(pulls, mean, label=f"{policy}: {compact(mean[-1])}", **style)
+    axes.fill_between(pulls, np.maximum(mean - half, mean / 10), mean + half, color=style["color"], alpha=0.18, linewidth=0)
+    curve = comparison.bound_curve(policy, what, pulls) if bounds else None
+    if curve is not None:
+        axes.loglog(pulls, curve, color=style["color"], linestyle=(0, (6, 4)), linewidth=0.9, alpha=0.7)
+
+
+# --- what all figures share --------------------------------------------------------------------------------------------
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("a figure needs matplotlib: pip install 'fedsuplin[plot]'") from None
+    figure = Figure(figsize=size, layout="constrained")
+    figure.get_layout_engine().set(wspace=0.05, w_pad=0.1, h_pad=0.1)
+    figure._repr_png_ = functools.partial(_png, figure)  # what a notebook shows, even where pyplot was never imported
+    return figure
+
+
+def _saved(figure: Figure, path: str | os.PathLike | None) -> Figure:
+    if path is not None:
+        figure.savefig(path, dpi=DPI)
+    return figure
 
 
 def _finish(axes: Axes, title: str, y: str, x: str = "pulls") -> None:

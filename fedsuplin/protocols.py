@@ -112,7 +112,8 @@ class NoiseModel(Protocol):
         """The noise of the next n pulls and the σ_t that their clients are told. Must not depend on how the pulls are split."""
 
     # Optional: corrupt(rng, means, best) -> array like means, what the adversary would add to each arm's reward; with
-    # `budget`, the most that it may add in absolute value over the whole run.
+    # `budget`, the most that it may add in absolute value over the whole run; and `drawn_as`, the name of the model whose noise
+    # a problem draws for it, for a model that differs only in what it assumes.
 
 
 class Arrival(Protocol):

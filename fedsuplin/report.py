@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import inspect
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .algorithm import AXES, SYNCS, Algorithm
+from .comparison import Comparison
 from .errors import FedsuplinError, MissingExtra
 from .problem import SyntheticProblem
 from .registry import KINDS, SINGULAR, Registry, parameters_of
@@ -211,6 +214,77 @@ def write_csv(result: RunResult, path: Path) -> Path:
         writer.writerow(columns)
         writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
     return path
+
+
+# --- several policies -----------------------------------------------------------------------------------------------
+
+
+def tell_comparison(found: Comparison, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool) -> None:
+    """Tables or JSON, and where the files are."""
+    if as_json:
+        data = {"policies": found.rows(), "seeds": list(found.seeds), "complete": found.complete, "notices": notices}
+        print(json.dumps(data | {"files": [str(file) for file in files]}, indent=2))
+        return
+    if quiet:
+        return
+    out = console()
+    out.print(comparison_table(found))
+    if any(row["system"] for row in found.rows()):
+        out.print(table_1(found))
+    for notice in [*notices, *([] if found.complete else ["stopped early: policies have the seeds that were finished"])]:
+        out.print(notice, style="yellow")
+    for file in files:
+        out.print(f"wrote {file}")
+
+
+def comparison_table(found: Comparison) -> Table:
+    """Least regret first."""
+    algorithm = next(iter(found.algorithms.values()))
+    setting = algorithm.setting
+    sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}, preset {algorithm.preset}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\nmean ± standard error over {len(found.seeds)} seeds")
+    for heading in ("policy", "regret", "% of uniform", "communication", "kB sent", "µs"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right", overflow="fold")
+    for row in sorted(found.rows(), key=lambda row: row["regret"]):
+        share = row["percent_of_uniform"]
+        table.add_row(
+            row["policy"],
+            with_error(row, "regret"),
+            "" if share is None else f"{share:.{1 if share >= 1 else 2}f}",
+            with_error(row, "communication"),
+            f"{(row['bytes_up'] + row['bytes_down']) / 1000:,.0f}",
+            f"{row['microseconds']:.2f}",
+        )
+    return table
+
+
+def with_error(row: Mapping[str, Any], what: str) -> str:
+    value, error = row[what], row[f"{what}_error"]
+    digits = 0 if value >= 1000 else 1
+    return f"{value:,.{digits}f}" + ("" if math.isnan(error) or not value else f" ± {error:,.{digits}f}")
+
+
+def table_1(found: Comparison) -> Table:
+    """The paper's Table 1: each system's orders, and what was measured."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Table 1 of the paper: orders of growth, and measured")
+    for heading in ("policy", "system and arms", "regret", "measured", "communication", "measured"):
+        table.add_column(heading, justify="right" if heading == "measured" else "left", no_wrap=heading != "system and arms")
+    for row in found.rows():
+        if row["system"]:
+            communication = (row["communication_bound"] or "none", f"{row['communication']:,.0f}")
+            regret = (row["regret_bound"], f"{row['regret']:,.0f}")
+            table.add_row(row["policy"], f"{row['system']}, {row['actions']}", *regret, *communication)
+    return table
+
+
+def comparison_files(found: Comparison, folder: Path, bounds: bool) -> tuple[list[Path], list[str]]:
+    """Table, curves and figure; what was written, and what to install for what was not."""
+    files = [found.write_csv(folder / "comparison.csv"), found.write_curves(folder / "curves.csv")]
+    try:
+        found.plot(folder / "comparison.png", bounds=bounds)
+    except MissingExtra as error:
+        return files, [f"no figure: {error}"]
+    return [*files, folder / "comparison.png"], []
 
 
 # --- variants and plugins -------------------------------------------------------------------------------------------

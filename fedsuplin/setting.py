@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ class Setting:
     def rounds(self) -> float:
         """T_c = T / M, the pulls of one client when all take turns."""
         return self.horizon / self.n_clients
+
+    def with_horizon(self, horizon: int) -> Setting:
+        return dataclasses.replace(self, horizon=horizon)
 
 
 def positive_integer(name: str, value: object) -> int:

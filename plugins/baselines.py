@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy import LowLevelCallable
@@ -73,6 +74,8 @@ class UploadDownload:
 @dataclass(frozen=True)
 class SinglePlayer(Gaussian):
     """σ-sub-Gaussian noise as a learner sees it who knows of nobody else: M = 1 in the formulas, and T // M pulls."""
+
+    drawn_as: ClassVar[str] = "gaussian"
 
     def n_layers(self, setting: Setting) -> int:
         return super().n_layers(alone(setting))
@@ -168,7 +171,7 @@ SUPLINUCB = Variant(
     lazy=False,
     claim=Claim(
         "single player",
-        "finite adversarial",
+        "adversarial",
         Bound("√(d T log³ T)", lambda s: math.sqrt(s.dim * s.horizon * math.log(s.horizon) ** 3)),
         None,
     ),
@@ -179,7 +182,7 @@ FEDLINUCB = Variant(
     policy="optimism",
     noise="fedlinucb",
     claim=Claim(
-        "federated, asynchronous",
+        "async",
         "infinite",
         Bound("d √T log T", lambda s: s.dim * math.sqrt(s.horizon) * math.log(s.horizon)),
         Bound("d M² log T", lambda s: s.dim * s.n_clients**2 * math.log(s.horizon)),
@@ -204,7 +207,7 @@ DISLINUCB = Variant(
     syncs="all",
     lazy=False,
     claim=Claim(
-        "federated, synchronous",
+        "sync",
         "infinite",
         Bound("d √T log² T", lambda s: s.dim * math.sqrt(s.horizon) * math.log(s.horizon) ** 2),
         Bound("d M^(3/2)", lambda s: s.dim * s.n_clients**1.5),

@@ -135,6 +135,8 @@ class Bounded:
 class SelfNormalised(Gaussian):
     """σ-sub-Gaussian noise with the self-normalised radius of OFUL: one layer, a radius that grows with ln det A."""
 
+    drawn_as: ClassVar[str] = "gaussian"
+
     def n_layers(self, setting: Setting) -> int:
         return 1
 

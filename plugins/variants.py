@@ -17,14 +17,14 @@ PRACTICAL = {"alpha_scale": 0.15, "ridge": 0.1}
 # Table 1 has async and sync; Theorems 3 and 4 give the extensions, whose regret also depends on σ_t and on C_p.
 REGRET = Bound("√(d T log³ T)", lambda s: math.sqrt(s.dim * s.horizon * math.log(s.horizon) ** 3))
 ASYNC_CLAIM = Claim(
-    "federated, asynchronous",
-    "finite adversarial",
+    "async",
+    "adversarial",
     REGRET,
     Bound("d M² log d log T", lambda s: s.dim * s.n_clients**2 * math.log(s.dim) * math.log(s.horizon)),
 )
 SYNC_CLAIM = Claim(
-    "federated, synchronous",
-    "finite adversarial",
+    "sync",
+    "adversarial",
     REGRET,
     Bound("d^(3/2) M^(3/2) log d", lambda s: (s.dim * s.n_clients) ** 1.5 * math.log(s.dim)),
 )

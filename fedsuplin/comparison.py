@@ -1,0 +1,257 @@
+"""Several policies on the same problem and the same seeds: means with standard errors, curves with bands, Table 1 measured.
+
+The runs are independent and the loop holds no GIL, so threads share them out.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .algorithm import AXES, Algorithm, Variant, composed, keywords_of
+from .errors import InvalidInput, unknown
+from .problem import problem_from_spec
+from .registry import plugins
+from .result import COUNTS, SUMS, RunResult
+from .run import make_for, run
+from .setting import positive_integer
+
+if TYPE_CHECKING:
+    import pandas
+
+CONFIDENCE = 0.95
+MEASURED = ("regret", "communication", "bytes_up", "bytes_down")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The runs of each policy, a seed each, with what can be said over the seeds.
+
+    >>> import fedsuplin as fsl
+    >>> found = compare(["async", "oful"], fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2), seeds=3, horizon=500)
+    >>> [row["policy"] for row in found.rows()], len(found.runs["async"])
+    (['async', 'oful'], 3)
+    """
+
+    runs: dict[str, list[RunResult]]
+    algorithms: dict[str, Algorithm]
+    """One of each policy's, for its numbers; other seeds differ in the problem only."""
+    seeds: tuple[int, ...]
+    complete: bool = True
+    """False when it was stopped: then policies have the seeds that were finished."""
+
+    def last(self, policy: str, what: str) -> np.ndarray:
+        """The final value of a cumulative array ("regret", "communication", …), a number for each seed."""
+        return np.array([getattr(result, what)[-1] for result in self.runs[policy]], float)
+
+    def curve(self, policy: str, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Recorded pulls, the mean over the seeds, and half the width of its 95 % confidence band."""
+        results = self.runs[policy]
+        values = np.array([getattr(result, what) for result in results], float)
+        return results[0].pulls, values.mean(axis=0), band(values)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a policy: mean and standard error of what was measured, µs a round, and its row in the paper's Table 1."""
+        return [self._row(policy) for policy in self.runs]
+
+    def _row(self, policy: str) -> dict[str, Any]:
+        algorithm, results = self.algorithms[policy], self.runs[policy]
+        row: dict[str, Any] = {"policy": policy, "preset": algorithm.preset, "seeds": len(results)}
+        for what in MEASURED:
+            values = self.last(policy, what)
+            row |= {what: float(values.mean()), f"{what}_error": standard_error(values)}
+        uniform = self.last(policy, "uniform_regret").mean()
+        row["percent_of_uniform"] = float(100 * row["regret"] / uniform) if uniform > 0 else None
+        row["microseconds"] = float(np.median([result.microseconds for result in results]))
+        return row | self._claim(algorithm)
+
+    def _claim(self, algorithm: Algorithm) -> dict[str, Any]:
+        claim = algorithm.claim
+        if claim is None:
+            return dict.fromkeys(("system", "actions", *(f"{what}_bound" for what in ("regret", "communication"))))
+        bounds = {"regret_bound": claim.regret, "communication_bound": claim.communication}
+        texts = {name: None if bound is None else bound.text for name, bound in bounds.items()}
+        values = {f"{name}_value": None if bound is None else bound(algorithm.setting) for name, bound in bounds.items()}
+        return {"system": claim.system, "actions": claim.actions, **texts, **values}
+
+    def bound_curve(self, policy: str, what: str, pulls: np.ndarray) -> np.ndarray | None:
+        """The order that Table 1 has for this policy ("regret" or "communication") with the constant 1, at these pulls."""
+        algorithm = self.algorithms[policy]
+        bound = None if algorithm.claim is None else getattr(algorithm.claim, what)
+        if bound is None:
+            return None
+        return np.array([bound(algorithm.setting.with_horizon(max(2, int(n)))) for n in pulls])
+
+    def plot(self, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Any:
+        """Regret with confidence bands, and communication, on logarithmic axes; `bounds` adds Table 1's as dashed lines."""
+        from .plotting import draw_comparison
+
+        return draw_comparison(self, path, bounds=bounds)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas DataFrame, a row a policy, seed and recorded pull."""
+        import pandas
+
+        frames = [
+            result.to_frame().assign(policy=policy, seed=result.seed) for policy, runs in self.runs.items() for result in runs
+        ]
+        return pandas.concat(frames, ignore_index=True)
+
+    def write_csv(self, path: str | os.PathLike) -> Path:
+        """The table, a row a policy."""
+        path, rows = Path(path), self.rows()
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
+
+    def write_curves(self, path: str | os.PathLike) -> Path:
+        """The curves, a row a policy, seed and recorded pull."""
+        path = Path(path)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(("policy", "seed", "pulls", *SUMS, *COUNTS))
+            for policy, results in self.runs.items():
+                for result in results:
+                    columns = [getattr(result, name).tolist() for name in ("pulls", *SUMS, *COUNTS)]
+                    writer.writerows((policy, result.seed, *row) for row in zip(*columns, strict=True))
+        return path
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {row['policy']:<14} regret {row['regret']:.5g} ± {row['regret_error']:.2g}, "
+            f"communication {row['communication']:.5g} ± {row['communication_error']:.2g}, {row['microseconds']:.3g} µs a pull"
+            for row in self.rows()
+        ]
+        return "\n".join([f"Comparison over {len(self.seeds)} seeds (mean ± standard error)", *lines])
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Of the mean; NaN says that one value tells nothing of its own spread."""
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+
+
+def band(values: np.ndarray) -> np.ndarray:
+    """Half the width of the 95 % confidence interval of the mean, by Student's t; 0 where there is one seed only."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    if n < 2:
+        return np.zeros(values.shape[1])
+    return stdtrit(n - 1, (1 + CONFIDENCE) / 2) * values.std(axis=0, ddof=1) / math.sqrt(n)
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def compare(
+    policies: Sequence[str] | Mapping[str, str | Variant],
+    problem: Any,
+    *,
+    seeds: int | Iterable[int] = 10,
+    horizon: int | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    **parameters: Any,
+) -> Comparison:
+    """Play several policies on the same problem with the same seeds.
+
+    `policies` are names, or labels with a name or a Variant each. `problem` is one that has a seed, which is replaced, or a
+    function from a seed to a problem. `seeds` is how many, or which. Further keywords go to each policy that takes them.
+    Policies that sync all clients have them take turns where the problem leaves that open, the others random arrival.
+
+    >>> import fedsuplin as fsl
+    >>> print(compare(["oful", "uniform"], fsl.SyntheticProblem(dim=3, n_arms=4, n_clients=2), seeds=2, horizon=100).seeds)
+    (0, 1)
+    """
+    named = dict(policies) if isinstance(policies, Mapping) else {name: name for name in policies}
+    if not named:
+        raise InvalidInput("there is nothing to compare: name at least one policy")
+    which = tuple(range(positive_integer("seeds", seeds))) if isinstance(seeds, (int, float)) else tuple(seeds)
+    if not which:
+        raise InvalidInput("there is nothing to compare: give at least one seed")
+    by_policy = shared_out(named, parameters)
+    problems = [seeded(problem, seed) for seed in which]
+    length = horizon or problems[0].horizon
+    if length is None:
+        raise InvalidInput("neither the problem nor horizon= says how many pulls to play")
+    length = positive_integer("horizon", length)
+    made = {label: make_for(named[label], problems[0], length, by_policy[label]) for label in named}
+
+    def one(label: str, at: int) -> RunResult:
+        algorithm = make_for(named[label], problems[at], length, by_policy[label])
+        return run(algorithm, problems[at], horizon=length)
+
+    runs, complete = played([(label, at) for at in range(len(which)) for label in named], one, threads, progress)
+    kept = {label: [runs[label, at] for at in range(len(which)) if (label, at) in runs] for label in named}
+    return Comparison({label: found for label, found in kept.items() if found}, made, which, complete)
+
+
+def played(jobs: list, one: Callable[..., RunResult], threads: int | None, progress: Any) -> tuple[dict, bool]:
+    """Every job's result. Ctrl-C lets the runs under way end and keeps what there is."""
+    done: dict[tuple, RunResult] = {}
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        waiting: dict[Future, tuple] = {pool.submit(one, *job): job for job in jobs}
+        try:
+            while waiting:
+                finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    job = waiting.pop(future)
+                    done[job] = future.result()
+                    if progress is not None:
+                        progress(len(done), len(jobs), job[0])
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            done |= {job: future.result() for future, job in waiting.items() if future.done() and not future.cancelled()}
+            return done, False
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return done, True
+
+
+def shared_out(named: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each keyword to the policies that take it; one that none takes is an error."""
+    everywhere = {key: value for key, value in parameters.items() if key == "preset"}
+    parts = {axis: parameters.get(axis) for axis in (*AXES, "syncs", "lazy")}
+    takes = {label: keywords_of(composed(variant, parts)[1]) for label, variant in named.items()}
+    for key in parameters:
+        if key not in everywhere and key not in parts and not any(key in taken for taken in takes.values()):
+            raise unknown("keyword for " + ", ".join(named), key, set().union(*takes.values()))
+    given = {axis: part for axis, part in parts.items() if part is not None}
+    return {
+        label: everywhere | given | {key: value for key, value in parameters.items() if key in taken}
+        for label, taken in takes.items()
+    }
+
+
+def seeded(problem: Any, seed: int) -> Any:
+    """The problem with another seed."""
+    if callable(problem):
+        return problem(seed)
+    spec = problem.spec
+    if not spec.get("parameters") or "seed" not in spec["parameters"]:
+        raise InvalidInput(f"{problem!r} has no seed to change: give a function from a seed to a problem, such as lambda seed: …")
+    return problem_from_spec({**spec, "parameters": spec["parameters"] | {"seed": seed}})
+
+
+def suiting(problem: Any) -> list[str]:
+    """The variants that can play a problem: those for fixed arms only where it has them."""
+    fixed = getattr(problem, "fixed_arms", None) is not None
+    return [name for name in plugins.names("variants") if fixed or not needs_fixed_arms(name)]
+
+
+def needs_fixed_arms(name: str) -> bool:
+    policy = plugins.create("variants", name, {}).policy
+    kernel = plugins.factory("policies", policy) if isinstance(policy, str) else policy
+    return getattr(kernel, "kernel", None) == "phased"

@@ -1,0 +1,230 @@
+"""Phased elimination with optimal designs, for arms that stay the same: PE (each client alone) and Fed-PE (together).
+
+A phase is planned here, between pulls: how often each client pulls each arm. The compiled loop plays it and hands back the
+number of pulls and the sum of rewards of each client and arm, from which the arms that can't be the best are dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedsuplin import Setting, Variant, hookimpl
+from fedsuplin.bounds import Bound, Claim
+from fedsuplin.design import g_optimal, multi_client
+
+from .noise import Gaussian
+
+TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class PhasedNoise(Gaussian):
+    """σ-sub-Gaussian noise for phased policies, whose widths come from their designs: one layer, no radius."""
+
+    drawn_as: ClassVar[str] = "gaussian"
+
+    def n_layers(self, setting: Setting) -> int:
+        return 1
+
+    def radii(self, setting: Setting) -> np.ndarray:
+        return np.zeros(1)
+
+    def target_widths(self, setting: Setting) -> np.ndarray:
+        return np.zeros(1)
+
+
+# --- PE: each client alone -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PhasedElimination:
+    """In phase ℓ arms are pulled by a G-optimal design until each is known to 2^-ℓ; those 2·2^-ℓ below the best are dropped."""
+
+    kernel: ClassVar[str] = "phased"
+
+    def begin(self, algorithm: Any, problem: Any) -> EliminationPhases:
+        return EliminationPhases(algorithm, problem.fixed_arms)
+
+
+class EliminationPhases:
+    """Each client's arms that are left, its phase, and its plan."""
+
+    together = False
+
+    def __init__(self, algorithm: Any, arms: np.ndarray) -> None:
+        self._algorithm, self._arms = algorithm, arms
+        n_clients, n_arms, _ = arms.shape
+        self._kept = np.ones((n_clients, n_arms), bool)
+        self._phase = np.zeros(n_clients, int)
+        self.plan, self.idle = np.zeros((n_clients, n_arms), np.int64), np.zeros(n_clients, np.int64)
+        for client in range(n_clients):
+            self._plan(client)
+
+    def advance(self, clients: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> dict[str, int]:
+        for client in clients:
+            self._drop(client, counts[client], sums[client])
+            self._plan(client)
+        return {}
+
+    def _plan(self, client: int) -> None:
+        """Arm a ⌈2gπ(a)/ε²·σ² ln(Kℓ(ℓ+1)/δ)⌉ times, ε = 2^-ℓ, g = max‖x‖² in V(π)⁻¹."""
+        noise, horizon = self._algorithm.noise, self._algorithm.horizon
+        self._phase[client] += 1
+        phase, kept = int(self._phase[client]), np.flatnonzero(self._kept[client])
+        arms = self._arms[client, kept]
+        self.plan[client] = 0
+        if not arms.any():  # every arm left gives nothing: any will do, for good
+            self.plan[client, kept[0]] = horizon
+            return
+        design = g_optimal(arms)
+        scale = (noise.alpha_scale * noise.noise_scale) ** 2 * math.log(self._arms.shape[1] * phase * (phase + 1) / noise.delta)
+        pulls = np.ceil(2 * design.value * design.weights * 4.0**phase * scale)
+        self.plan[client, kept] = np.where(design.weights > 0, np.clip(pulls, 1, horizon), 0)
+
+    def _drop(self, client: int, counts: np.ndarray, sums: np.ndarray) -> None:
+        """Least squares from this phase alone; arms more than 2ε below the best go."""
+        arms = self._arms[client]
+        theta_hat = np.linalg.pinv((counts * arms.T) @ arms, hermitian=True) @ (sums @ arms)
+        estimates = np.where(self._kept[client], arms @ theta_hat, -np.inf)
+        self._kept[client] = estimates >= estimates.max() - 2 * 0.5 ** self._phase[client]
+
+
+# --- Fed-PE: together --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FedPE:
+    """All clients share what they pull in a phase, by a design over clients and arms; each drops its own arms.
+
+    `shared` is True for one θ, False for a θ for each arm; by default whichever the problem has.
+    """
+
+    kernel: ClassVar[str] = "phased"
+    per_arm: ClassVar[bool] = True
+
+    shared: bool | None = None
+
+    def begin(self, algorithm: Any, problem: Any) -> SharedPhases:
+        shared = problem.arm_thetas is None if self.shared is None else self.shared
+        return SharedPhases(algorithm, problem.fixed_arms, shared)
+
+
+class SharedPhases:
+    """Each client's active arms and plan, and the server's fit between two phases."""
+
+    together = True
+
+    def __init__(self, algorithm: Any, arms: np.ndarray, shared: bool) -> None:
+        self._algorithm, self._arms = algorithm, arms
+        n_clients, n_arms, dim = arms.shape
+        self._groups = np.zeros(n_arms, int) if shared else np.arange(n_arms)
+        self._active = np.ones((n_clients, n_arms), bool)
+        self._phase, self._payload = 0, 8 * (dim * (dim + 1) // 2 + dim)
+        self.idle = np.zeros(n_clients, np.int64)
+        self._plan()
+
+    def advance(self, clients: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> dict[str, int]:
+        """`clients` is everybody: the phase ends for all at once."""
+        estimates, norms = self._fit(counts, sums)
+        self._drop(estimates, norms)
+        self._plan()
+        return self._traffic(counts)
+
+    def _plan(self) -> None:
+        """Arm a of client i ⌈π_{i,a} f⌉ times, f = K·d, doubling."""
+        n_clients, n_arms, dim = self._arms.shape
+        pulls_a_client = n_arms * dim * 2.0**self._phase
+        self._phase += 1
+        weights = multi_client(self._arms, self._active, groups=self._groups).weights
+        self.plan = np.minimum(np.ceil(weights * pulls_a_client), self._algorithm.horizon).astype(np.int64)
+        for client in np.flatnonzero(self.plan.sum(axis=1) == 0):
+            self.plan[client, self._active[client].argmax()] = 1
+
+    def _fit(self, counts: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """x_{i,a}ᵀθ̂_a and ‖x_{i,a}‖ in V_a⁺, with V_a = Σ n x xᵀ and θ̂_a = V_a⁺ Σ r x over the clients (and the group's arms)."""
+        estimates, norms = np.zeros(counts.shape), np.zeros(counts.shape)
+        for group in np.unique(self._groups):
+            members = self._groups == group
+            x = self._arms[:, members].reshape(-1, self._arms.shape[2])
+            inverse = np.linalg.pinv((counts[:, members].reshape(-1) * x.T) @ x, hermitian=True)
+            theta_hat = inverse @ (sums[:, members].reshape(-1) @ x)
+            estimates[:, members] = (x @ theta_hat).reshape(len(counts), -1)
+            squares = np.einsum("nd,de,ne->n", x, inverse, x).reshape(len(counts), -1)
+            norms[:, members] = np.sqrt(np.maximum(squares, 0))
+        return estimates, norms
+
+    def _drop(self, estimates: np.ndarray, norms: np.ndarray) -> None:
+        """Arms whose upper bound is below the client's best lower bound; the width is σ√(2 ln(2MK·phases/δ))·‖x‖."""
+        noise, setting = self._algorithm.noise, self._algorithm.setting
+        n_clients, n_arms, dim = self._arms.shape
+        phases = max(1, math.ceil(math.log2(1 + setting.rounds / (n_arms * dim))))
+        level = math.sqrt(2 * math.log(2 * n_clients * n_arms * phases / noise.delta))
+        widths = noise.alpha_scale * noise.noise_scale * level * norms
+        estimates = np.where(self._active, estimates, -np.inf)
+        best_lower = (estimates - widths).max(axis=1, keepdims=True)
+        self._active &= estimates + widths >= best_lower
+        estimates = np.where(self._active, estimates, -np.inf)
+        largest = estimates.max(axis=1, keepdims=True)
+        self.idle = (estimates >= largest - TIE * np.abs(largest)).argmax(axis=1)
+
+    def _traffic(self, counts: np.ndarray) -> dict[str, int]:
+        """Up: the sums of each group that a client pulled. Down: the fit of each group, and the client's share of the design."""
+        n_clients = len(counts)
+        pulled = np.array([counts[:, self._groups == group].any(axis=1) for group in np.unique(self._groups)])
+        return {
+            "communication": n_clients,
+            "messages_up": n_clients,
+            "messages_down": n_clients,
+            "bytes_up": int(pulled.sum()) * self._payload,
+            "bytes_down": n_clients * int(pulled.any(axis=1).sum()) * self._payload + 8 * int(self._active.sum()),
+        }
+
+
+# --- registered --------------------------------------------------------------------------------------------------------------
+
+REGRET = Bound("√(d T log T)", lambda s: math.sqrt(s.dim * s.horizon * math.log(s.horizon)))
+PE = Variant(
+    summary="phased elimination by G-optimal designs: each client alone, for fixed arms",
+    policy="pe",
+    trigger="never",
+    noise="phased",
+    lazy=False,
+    claim=Claim("single player", "fixed", REGRET, None),
+    presets={"theory": {}, "practical": {"alpha_scale": 0.3}},
+)
+FED_PE = Variant(
+    summary="Fed-PE: phased elimination together, by a design over clients and arms, for fixed arms",
+    policy="fed-pe",
+    trigger="never",
+    noise="phased",
+    syncs="all",
+    lazy=False,
+    claim=Claim(
+        "sync",
+        "fixed",
+        REGRET,
+        Bound("d² M K log T", lambda s: s.dim**2 * s.n_clients * s.n_arms * math.log(s.horizon)),
+    ),
+    presets={"theory": {}, "practical": {"alpha_scale": 0.3}},
+)
+
+
+@hookimpl
+def fedsuplin_register_policies(register):
+    register("pe", PhasedElimination)
+    register("fed-pe", FedPE)
+
+
+@hookimpl
+def fedsuplin_register_noise_models(register):
+    register("phased", PhasedNoise)
+
+
+@hookimpl
+def fedsuplin_register_variants(register):
+    register("pe", lambda: PE)
+    register("fed-pe", lambda: FED_PE)
