@@ -166,7 +166,7 @@ def other_problem(takes: set[str], given: dict[str, Any]) -> Problem:
     """A plugin's problem, with the sizes and options that it has a use for; one that was typed and it has not is an error."""
     defaults = {parameter.name: parameter.default for parameter in run_command.params}
     for option, keyword in KEYWORDS.items():
-        if option != "horizon" and keyword not in takes and given[option] != defaults[option]:
+        if option != "horizon" and keyword not in takes and given[option] not in (None, defaults[option]):
             others = [flag(other) for other, key in KEYWORDS.items() if key in takes]
             raise InvalidInput(
                 f"{given['problem']} has no use for {flag(option)}; it takes {', '.join(others) or 'no such option'}"

@@ -3,6 +3,7 @@
 Every client and the server hold their matrices whole; every estimate is a `solve`, every determinant a `slogdet` of the
 matrix as it stands. Nothing is kept that could be computed, so nothing can drift. `run` plays the same pulls as
 `fedsuplin.run` and must choose the same arms in the same layers and communicate at the same pulls: tests/test_twins.py.
+The phased policies are in reference_phased.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,29 +48,61 @@ def run(algorithm: str | Variant | Algorithm, problem: Any, *, horizon: int | No
     """
     algorithm, length = prepared(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
-    federation = Federation(algorithm)
+    ledger, play = Ledger(stream.budget), play_pulls
+    if algorithm.kernel == "phased":
+        from .reference_phased import play_phases as play  # here, since it is built on what is below
+    play(algorithm, problem, pulls(stream, length, algorithm.n_arms), ledger)
+    return ReferenceResult(*(np.array(column) for column in zip(*ledger.rows, strict=True)))
+
+
+def play_pulls(algorithm: Algorithm, problem: Any, pulls: Iterator[Pull], ledger: Ledger) -> None:
+    """Decide, observe, communicate: every policy but the phased ones."""
+    federation, key = Federation(algorithm), decision_key(problem)
     decide = {"layered": s_lucb, "optimism": optimism, None: third_party}[algorithm.kernel]
-    after_pull = {"one": async_communication, "all": sync_communication}[algorithm.syncs]
-    budget, regret, total, key = stream.budget, 0.0, 0.0, decision_key(problem)
-    rows = []
-    for n, (i, arms, contexts, means, corruption, noise, sigma) in enumerate(pulls(stream, length, algorithm.n_arms)):
-        client = federation.clients[i]
-        choice, layer, norm = decide(algorithm, client, contexts, arms, uniform(key, n))
-        corrupted = min(max(corruption[choice], -budget), budget)
-        budget -= abs(corrupted)
-        reward = means[choice] + noise + corrupted
-        weight = weigh(algorithm, client, layer, contexts[choice], reward, norm, sigma)
-        observe(client, layer, contexts[choice], reward, weight)
+    after_pull = {"one": async_communication, "all": sync_communication, "push": push_communication}[algorithm.syncs]
+    for n, pull in enumerate(pulls):
+        client = federation.clients[pull.client]
+        choice, layer, norm = decide(algorithm, client, pull.contexts, pull.arms, uniform(key, n))
+        x, reward = pull.contexts[choice], ledger.reward(pull, choice)
+        observe(client, layer, x, reward, weigh(algorithm, client, layer, x, reward, norm, pull.sigma))
         after_pull(federation, client, layer, n)
-        regret += means.max() - means[choice]
-        total += reward
-        rows.append((arms[choice], layer, i, regret, total, *astuple(federation.traffic)))
-    return ReferenceResult(*(np.array(column) for column in zip(*rows, strict=True)))
+        ledger.enter(pull, choice, layer, reward, federation.traffic)
 
 
-def pulls(stream: Stream, length: int, n_arms: int) -> Iterator[tuple]:
-    """Pull by pull: the active client, the arms that are there and, a row each, their contexts, mean rewards and
-    corruption; the noise and its σ_t. The engine's d × lanes are turned back into K × d, without the padding."""
+class Pull(NamedTuple):
+    """The active client, the arms that are there and, a row each, their contexts, mean rewards and corruption; the noise
+    and its σ_t."""
+
+    client: int
+    arms: np.ndarray
+    contexts: np.ndarray
+    means: np.ndarray
+    corruption: np.ndarray
+    noise: float
+    sigma: float
+
+
+class Ledger:
+    """What the pulls paid and cost so far: a row of ReferenceResult each. Holds what the adversary has left to spend."""
+
+    def __init__(self, budget: float) -> None:
+        self.budget, self.regret, self.total = budget, 0.0, 0.0
+        self.rows: list[tuple] = []
+
+    def reward(self, pull: Pull, choice: int) -> float:
+        """Mean + noise + corruption, which is clipped to the budget left."""
+        corrupted = min(max(pull.corruption[choice], -self.budget), self.budget)
+        self.budget -= abs(corrupted)
+        return pull.means[choice] + pull.noise + corrupted
+
+    def enter(self, pull: Pull, choice: int, layer: int, reward: float, traffic: Traffic) -> None:
+        self.regret += pull.means.max() - pull.means[choice]
+        self.total += reward
+        self.rows.append((pull.arms[choice], layer, pull.client, self.regret, self.total, *astuple(traffic)))
+
+
+def pulls(stream: Stream, length: int, n_arms: int) -> Iterator[Pull]:
+    """Pull by pull. The engine's d × lanes are turned back into K × d, without the padding."""
     for start in range(0, length, CHUNK):
         chunk = stream.take(min(CHUNK, length - start))
         for t, client in enumerate(chunk.clients):
@@ -77,7 +110,7 @@ def pulls(stream: Stream, length: int, n_arms: int) -> Iterator[tuple]:
             contexts = chunk.contexts[t].T[arms]
             means = contexts @ chunk.theta if chunk.rewards is None else chunk.rewards[t, arms]
             corruption = np.zeros(len(arms)) if chunk.corruption is None else chunk.corruption[t, arms]
-            yield int(client), arms, contexts, means, corruption, chunk.noise[t], chunk.sigma[t]
+            yield Pull(int(client), arms, contexts, means, corruption, chunk.noise[t], chunk.sigma[t])
 
 
 class Layers:
@@ -112,13 +145,15 @@ class Traffic:
 
 
 class Federation:
-    """One server, M clients, what they sent each other; for Sync, CommLayers and t_last of each layer."""
+    """One server, M clients, what they sent each other; for Async-LinUCB, what the server has yet to send to each client;
+    for Sync, CommLayers and t_last of each layer."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         sizes = algorithm.n_layers, algorithm.dim, algorithm.setting.ridge
         self.trigger, self.traffic = algorithm.trigger, Traffic()
         state_sizes = {axis: rule.state_size for axis, rule in algorithm.rules.items()}
         self.server, self.clients = Layers(*sizes), [Client(*sizes, state_sizes) for _ in range(algorithm.n_clients)]
+        self.pending = [Layers(algorithm.n_layers, algorithm.dim, 0.0) for _ in range(algorithm.n_clients)]
         self.comm_layers: set[int] = set()
         self.t_last = [0] * algorithm.n_layers
 
@@ -260,8 +295,7 @@ def sync_communication(federation: Federation, client: Client, layer: int, n: in
 def sync(layers: range | set[int], server: Layers, clients: list[Client], traffic: Traffic) -> None:
     """Sync(s, server, client 1..n) for each s: A_s ← A_s + ΣΔA_s, b_s ← b_s + ΣΔb_s at the server; each client takes
     them and clears its Δ. A message holds only the layers with something new in them."""
-    dim = server.moment.shape[1]
-    payload = 8 * (dim * (dim + 1) // 2 + dim)
+    payload = payload_of(server.moment.shape[1])
     traffic.messages_up += len(clients)
     traffic.messages_down += len(clients)
     for s in layers:
@@ -277,3 +311,47 @@ def sync(layers: range | set[int], server: Layers, clients: list[Client], traffi
                 client.version[s] = server.version[s]
                 traffic.bytes_down += payload
             client.delta_gram[s], client.delta_moment[s], client.observations[s] = 0, 0, 0
+
+
+def payload_of(dim: int) -> int:
+    """The bytes of an A, which is symmetric, and a b."""
+    return 8 * (dim * (dim + 1) // 2 + dim)
+
+
+def push_communication(federation: Federation, client: Client, layer: int, n: int) -> None:
+    """Async-LinUCB: if det(A_i)/det(A_i − ΔA_i) > γ_U, with A_i = A_s + ΔA_s all that client i knows, it uploads; then for
+    each client j, i included, the server sends what j lacks in each s where det(A_s)/det(A_s − pending_j) > γ_D.
+    Costs 1 for the upload and 1 for each client that is sent something."""
+    elapsed = float(client.observations.sum())  # the client's pulls since its last upload, this one included
+    if federation.trigger.fires(gain(client, layer), elapsed, *state_of(client, "trigger")):
+        upload(federation, client)
+        for j in range(len(federation.clients)):
+            download(federation, j)
+
+
+def upload(federation: Federation, client: Client) -> None:
+    """ΔA_s, Δb_s of each s with something in it: to the server's A_s, b_s, to pending_j of every other client j and to what
+    the client itself was sent, for it goes on knowing it."""
+    waiting = [pending for j, pending in zip(federation.clients, federation.pending, strict=True) if j is not client]
+    federation.traffic.communication += 1
+    federation.traffic.messages_up += 1
+    for s in np.flatnonzero(client.observations):
+        for sums in (federation.server, client, *waiting):
+            sums.gram[s] += client.delta_gram[s]
+            sums.moment[s] += client.delta_moment[s]
+        client.delta_gram[s], client.delta_moment[s], client.observations[s] = 0, 0, 0
+        federation.traffic.bytes_up += payload_of(client.moment.shape[1])
+
+
+def download(federation: Federation, j: int) -> None:
+    """A_s ← A_s + pending_j at client j, likewise b_s, for each s in which the server has enough for it; j's own Δ stays."""
+    client, pending, server = federation.clients[j], federation.pending[j], federation.server
+    lacks = [log_det(whole) - log_det(whole - part) for whole, part in zip(server.gram, pending.gram, strict=True)]
+    sent = np.flatnonzero(np.array(lacks) > federation.trigger.push_threshold)
+    for s in sent:
+        client.gram[s] += pending.gram[s]
+        client.moment[s] += pending.moment[s]
+        pending.gram[s], pending.moment[s] = 0, 0
+    federation.traffic.bytes_down += len(sent) * payload_of(client.moment.shape[1])
+    federation.traffic.communication += bool(len(sent))
+    federation.traffic.messages_down += bool(len(sent))

@@ -268,7 +268,7 @@ def table_1(found: Comparison) -> Table:
     """The paper's Table 1: each system's orders, and what was measured."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Table 1 of the paper: orders of growth, and measured")
     for heading in ("policy", "system and arms", "regret", "measured", "communication", "measured"):
-        table.add_column(heading, justify="right" if heading == "measured" else "left", no_wrap=heading != "system and arms")
+        table.add_column(heading, justify="right" if heading == "measured" else "left", no_wrap=heading in ("policy", "regret"))
     for row in found.rows():
         if row["system"]:
             communication = (row["communication_bound"] or "none", f"{row['communication']:,.0f}")

@@ -119,7 +119,7 @@ class SharedPhases:
     together = True
 
     def __init__(self, algorithm: Any, arms: np.ndarray, shared: bool) -> None:
-        self._algorithm, self._arms = algorithm, arms
+        self._algorithm, self._arms, self._shared = algorithm, arms, shared
         n_clients, n_arms, dim = arms.shape
         self._groups = np.zeros(n_arms, int) if shared else np.arange(n_arms)
         self._active = np.ones((n_clients, n_arms), bool)
@@ -139,7 +139,7 @@ class SharedPhases:
         n_clients, n_arms, dim = self._arms.shape
         pulls_a_client = n_arms * dim * 2.0**self._phase
         self._phase += 1
-        weights = multi_client(self._arms, self._active, groups=self._groups).weights
+        weights = multi_client(self._arms, self._active, shared=self._shared).weights
         self.plan = np.minimum(np.ceil(weights * pulls_a_client), self._algorithm.horizon).astype(np.int64)
         for client in np.flatnonzero(self.plan.sum(axis=1) == 0):
             self.plan[client, self._active[client].argmax()] = 1

@@ -1,0 +1,163 @@
+"""The phased policies of the NumPy twin: PE and Fed-PE, on fixed arms.
+
+Each is a generator that reads like its listing: it plans a phase, yields it to be played, and goes on with what was seen in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .algorithm import Algorithm
+from .design import g_optimal, multi_client
+from .reference import Ledger, Pull, Traffic, arg_max, payload_of
+
+RANK = 1e-10  # of the span, as in design.py
+
+
+class Phase:
+    """How often each client has still to pull each arm and, so far, how often it did and what that paid: clients × arms."""
+
+    def __init__(self, plan: np.ndarray, idle: np.ndarray) -> None:
+        self.left, self.idle = plan.astype(int), idle
+        self.counts, self.sums = np.zeros(plan.shape, int), np.zeros(plan.shape)
+
+    def arm(self, client: int) -> int:
+        """The lowest arm that the plan has left for this client, else its idle arm."""
+        return int(next(iter(np.flatnonzero(self.left[client])), self.idle[client]))
+
+    def observe(self, client: int, arm: int, reward: float) -> None:
+        """An idle client's pulls are not counted."""
+        if self.left[client, arm]:
+            self.left[client, arm] -= 1
+            self.counts[client, arm] += 1
+            self.sums[client, arm] += reward
+
+    def is_over(self) -> bool:
+        return not self.left.any()
+
+
+def play_phases(algorithm: Algorithm, problem: Any, pulls: Iterator[Pull], ledger: Ledger) -> None:
+    """Play what is planned; when a phase is over, the next one begins with its last pull. In PE each client has phases of
+    its own, in Fed-PE all have the same."""
+    traffic = Traffic()
+    alone = {"PhasedElimination": True, "FedPE": False}[type(algorithm.policy).__name__]
+    if alone:
+        systems = [phased_elimination(algorithm, arms) for arms in problem.fixed_arms]
+    else:
+        systems = [fed_pe(algorithm, problem, traffic)]
+    phases = [next(system) for system in systems]
+    for pull in pulls:
+        system, client = (pull.client, 0) if alone else (0, pull.client)
+        arm = phases[system].arm(client)
+        reward = ledger.reward(pull, arm)
+        phases[system].observe(client, arm, reward)
+        if phases[system].is_over():
+            phases[system] = next(systems[system])
+        ledger.enter(pull, arm, 0, reward, traffic)
+
+
+def phased_elimination(algorithm: Algorithm, arms: np.ndarray) -> Iterator[Phase]:
+    """PE: in phase ℓ = 1, 2, …, with ε = 2^-ℓ, a G-optimal design π over the arms left, g its largest ‖x‖² in V(π)⁻¹;
+    ⌈2gπ(a)/ε² · σ² ln(Kℓ(ℓ+1)/δ)⌉ pulls of arm a; θ̂ from these alone; drop every arm more than 2ε below the best."""
+    K, left = len(arms), np.arange(len(arms))
+    for phase_number in itertools.count(1):
+        plan = np.zeros((1, K))
+        plan[0, left] = elimination_plan(algorithm, arms[left], phase_number)
+        phase = Phase(plan, left[:1])
+        yield phase
+        theta_hat, _ = least_squares(arms, phase.counts[0], phase.sums[0])
+        estimates = arms[left] @ theta_hat
+        # Keep {a : r̂ ≥ max r̂ − 2ε}
+        left = left[estimates >= np.max(estimates) - 2 * 2.0**-phase_number]
+
+
+def elimination_plan(algorithm: Algorithm, arms: np.ndarray, phase_number: int) -> np.ndarray:
+    """The pulls of each arm left: 0 where π(a) = 0, else at least 1. Zero vectors alone teach nothing: the first, forever."""
+    if not arms.any():
+        return algorithm.horizon * np.eye(len(arms))[0]
+    design, delta = g_optimal(arms), algorithm.noise.delta
+    log_term = math.log(algorithm.n_arms * phase_number * (phase_number + 1) / delta)
+    # 1/ε² = 2^2ℓ, which ldexp multiplies by: with σ = 0 there are phases whose ε² is no longer a number above 0
+    pulls = np.ldexp(2 * design.value * design.weights * noise_scale(algorithm) ** 2 * log_term, 2 * phase_number)
+    return np.where(design.weights > 0, np.clip(np.ceil(pulls), 1, algorithm.horizon), 0)
+
+
+def fed_pe(algorithm: Algorithm, problem: Any, traffic: Traffic) -> Iterator[Phase]:
+    """Fed-PE: in phase p the server solves the multi-client design π over the active arms; client i pulls its active arm a
+    ⌈π_{i,a} f_p⌉ times, f_p = K d 2^(p−1), and uploads its sums; the server fits θ̂_g for each group of arms with the same θ
+    and sends it with V_g; each client drops the arms whose upper bound is below its best lower bound. Costs M."""
+    contexts, group = problem.fixed_arms, groups(algorithm, problem)
+    M, K, d = contexts.shape
+    active, idle = np.full((M, K), True), np.zeros(M, int)
+    for phase_number in itertools.count(1):
+        phase = Phase(federated_plan(algorithm, contexts, active, group, K * d * 2 ** (phase_number - 1)), idle)
+        yield phase
+        estimates, widths = group_estimates(algorithm, contexts, group, phase)
+        # Client i keeps {a : r̂ + w ≥ max(r̂ − w)}, the maximum over its active arms
+        best = np.max(estimates - widths, axis=1, where=active, initial=-np.inf)
+        active = active & (estimates + widths >= best[:, None])
+        idle = np.array([arg_max(*of_client) for of_client in zip(estimates, active, strict=True)])
+        charge(traffic, d, group, phase, active)
+
+
+def groups(algorithm: Algorithm, problem: Any) -> np.ndarray:
+    """The group of each arm: all in one where they share θ, each its own where it has a θ; the policy may say which."""
+    shared = algorithm.policy.shared
+    if shared is None:
+        shared = problem.arm_thetas is None
+    return np.zeros(algorithm.n_arms, int) if shared else np.arange(algorithm.n_arms)
+
+
+def federated_plan(algorithm: Algorithm, contexts: np.ndarray, active: np.ndarray, group: np.ndarray, f: int) -> np.ndarray:
+    """⌈π_{i,a} f⌉; a client who would have nothing to do pulls its lowest active arm once."""
+    design = multi_client(contexts, active, shared=not group.any())
+    plan = np.where(active, np.clip(np.ceil(design.weights * f), 0, algorithm.horizon), 0)
+    for i in np.flatnonzero(~plan.any(axis=1)):
+        plan[i, np.flatnonzero(active[i])[0]] = 1
+    return plan
+
+
+def group_estimates(algorithm: Algorithm, contexts: np.ndarray, group: np.ndarray, phase: Phase) -> tuple[np.ndarray, np.ndarray]:
+    """r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺, clients × arms, with H phases: H = max(1, ⌈log2(1 + T_c/(K d))⌉)."""
+    M, K, d = contexts.shape
+    H = max(1, math.ceil(math.log2(1 + algorithm.horizon / M / (K * d))))
+    scale = noise_scale(algorithm) * math.sqrt(2 * math.log(2 * M * K * H / algorithm.noise.delta))
+    estimates, widths = np.zeros((M, K)), np.zeros((M, K))
+    for g in np.unique(group):
+        xs = contexts[:, group == g]
+        theta_hat, root = least_squares(xs, phase.counts[:, group == g], phase.sums[:, group == g])
+        estimates[:, group == g] = xs @ theta_hat
+        widths[:, group == g] = scale * np.linalg.norm(xs @ root, axis=-1)
+    return estimates, widths
+
+
+def charge(traffic: Traffic, dim: int, group: np.ndarray, phase: Phase, active: np.ndarray) -> None:
+    """The end of a phase: each client sends V and b of each group that it pulled in; it is sent those of all groups that
+    anybody pulled in, and its part of the next design, a number for each active arm."""
+    M, payload = len(active), payload_of(dim)
+    pulled = np.array([phase.counts[:, group == g].any(axis=1) for g in np.unique(group)])  # groups × clients
+    traffic.communication += M
+    traffic.messages_up += M
+    traffic.messages_down += M
+    traffic.bytes_up += payload * int(pulled.sum())
+    traffic.bytes_down += M * payload * int(pulled.any(axis=1).sum()) + 8 * int(active.sum())
+
+
+def least_squares(xs: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """θ̂ = V⁺ Σ x·(the sum of its rewards), V = Σ n x xᵀ, over the xs that were pulled; and a root of V⁺.
+
+    With the rows √n x in B, V = BᵀB and V⁺ = B⁺B⁺ᵀ: the root is B⁺, which has twice the digits that V would leave of it.
+    """
+    roots = np.sqrt(counts[counts > 0])
+    root = np.linalg.pinv(roots[:, None] * xs[counts > 0], rcond=RANK)
+    return root @ (sums[counts > 0] / roots), root
+
+
+def noise_scale(algorithm: Algorithm) -> float:
+    """The σ of the formulas, times alpha_scale."""
+    return algorithm.noise.alpha_scale * algorithm.noise.noise_scale

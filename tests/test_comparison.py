@@ -1,0 +1,170 @@
+"""fsl.compare and `fedsuplin compare`: the same problem and seeds for several policies."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fedsuplin as fsl
+from fedsuplin.cli import main
+from fedsuplin.comparison import standard_error, suiting
+
+PROBLEM = fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1)
+NAMES = ["async", "sync", "oful", "uniform"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fsl.compare(NAMES, PROBLEM, seeds=4, horizon=2000)
+
+
+def test_each_run_is_the_run_one_gets_alone(found):
+    for name in NAMES:
+        for seed, result in enumerate(found.runs[name]):
+            alone = fsl.run(name, fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1, seed=seed), horizon=2000)
+            assert (alone.regret == result.regret).all() and (alone.communication == result.communication).all()
+            assert result.seed == seed
+
+
+def test_threads_change_nothing(found):
+    one = fsl.compare(NAMES, PROBLEM, seeds=4, horizon=2000, threads=1)
+    for name in NAMES:
+        assert (one.last(name, "regret") == found.last(name, "regret")).all()
+
+
+def test_means_and_standard_errors_are_over_the_seeds(found):
+    row = next(row for row in found.rows() if row["policy"] == "async")
+    values = np.array([result.regret[-1] for result in found.runs["async"]])
+    assert row["regret"] == pytest.approx(values.mean())
+    assert row["regret_error"] == pytest.approx(values.std(ddof=1) / 2)
+    assert row["percent_of_uniform"] == pytest.approx(
+        100 * values.mean() / np.mean([r.uniform_regret[-1] for r in found.runs["async"]])
+    )
+    assert math.isnan(standard_error(np.array([1.0])))
+
+
+def test_the_band_is_students_95_percent_interval(found):
+    from scipy import stats
+
+    pulls, mean, half = found.curve("oful", "regret")
+    values = np.array([result.regret for result in found.runs["oful"]])
+    low, high = stats.t.interval(0.95, 3, values.mean(axis=0), stats.sem(values, axis=0))
+    np.testing.assert_allclose((mean - half)[50:], low[50:])
+    np.testing.assert_allclose((mean + half)[50:], high[50:])
+    assert len(pulls) == len(mean)
+
+
+def test_bounds_grow_with_the_pulls_of_the_curve(found):
+    pulls = np.array([100, 1000])
+    np.testing.assert_allclose(found.bound_curve("oful", "regret", pulls), 4 * np.sqrt(pulls * np.log(pulls)))
+    assert found.bound_curve("oful", "communication", pulls) is None and found.bound_curve("uniform", "regret", pulls) is None
+
+
+def test_constants_go_to_the_policies_that_take_them():
+    found = fsl.compare(["async", "oful", "uniform"], PROBLEM, seeds=1, horizon=200, C=0.3, alpha_scale=0.7, preset="theory")
+    assert found.algorithms["async"].trigger.C == 0.3
+    assert found.algorithms["async"].noise.alpha_scale == found.algorithms["oful"].noise.alpha_scale == 0.7
+    with pytest.raises(fsl.UnknownName, match="unknown keyword for oful, uniform 'C'"):
+        fsl.compare(["oful", "uniform"], PROBLEM, seeds=1, horizon=200, C=0.3)
+
+
+def test_labels_compositions_and_objects_may_be_compared():
+    gossip = fsl.Variant(trigger="periodic", lazy=False)
+    found = fsl.compare({"a": "async+robust", "b": gossip}, PROBLEM, seeds=[3, 5], horizon=300)
+    assert list(found.runs) == ["a", "b"] and [result.seed for result in found.runs["b"]] == [3, 5]
+
+
+def test_a_problem_may_be_a_function_of_the_seed():
+    found = fsl.compare(["pe"], lambda seed: fsl.FixedArmsProblem(2, 4, 2, seed=seed + 10), seeds=2, horizon=300)
+    assert [result.seed for result in found.runs["pe"]] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fsl.compare([], PROBLEM, horizon=10), "name at least one policy"),
+        (lambda: fsl.compare(["oful"], PROBLEM, seeds=0, horizon=10), "seeds must be a whole number of at least 1"),
+        (lambda: fsl.compare(["oful"], PROBLEM, seeds=[], horizon=10), "at least one seed"),
+        (lambda: fsl.compare(["oful"], PROBLEM), "says how many pulls"),
+        (lambda: fsl.compare(["pe"], PROBLEM, horizon=10), "pe needs fixed arms"),
+        (
+            lambda: fsl.compare(["oful"], fsl.ArrayProblem(np.zeros((4, 2, 2)), [0] * 4, theta=[1, 0])),
+            "has no seed to change",
+        ),
+    ],
+)
+def test_what_can_not_be_compared_is_refused(call, message):
+    with pytest.raises(fsl.InvalidInput, match=message):
+        call()
+
+
+def test_a_run_that_fails_fails_the_comparison_with_its_error():
+    broken = fsl.Variant(weighting=lambda norm, sigma: -1.0)
+    with pytest.raises(fsl.PluginError, match="negative or not finite, at pull 0"):
+        fsl.compare({"broken": broken, "oful": "oful"}, PROBLEM, seeds=2, horizon=100)
+
+
+def test_policies_for_fixed_arms_suit_a_problem_that_has_them():
+    assert "pe" not in suiting(PROBLEM) and {"async", "oful", "uniform", "robust"} <= set(suiting(PROBLEM))
+    assert {"pe", "fed-pe", "async"} <= set(suiting(fsl.FixedArmsProblem(2, 3, 2)))
+
+
+def test_the_figure_has_both_panels_and_dashed_bounds_on_request(found, tmp_path):
+    plain, bounds = found.plot(tmp_path / "a.png"), found.plot(bounds=True)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    regret, communication = plain.axes
+    assert len(regret.lines) == 4 and len(communication.lines) == 2  # two of them talk
+    assert len(bounds.axes[0].lines) == 4 + 3 and len(bounds.axes[1].lines) == 2 + 2
+    assert regret.get_yscale() == communication.get_yscale() == "log"
+
+
+def test_policies_that_do_not_talk_leave_a_panel_that_says_so():
+    figure = fsl.compare(["oful"], PROBLEM, seeds=1, horizon=100).plot()
+    assert [text.get_text() for text in figure.axes[1].texts] == ["no communication"]
+
+
+def test_files_hold_what_was_measured(found, tmp_path):
+    found.write_csv(tmp_path / "table.csv")
+    found.write_curves(tmp_path / "curves.csv")
+    table, rows = (list(csv.DictReader((tmp_path / name).read_text().splitlines())) for name in ("table.csv", "curves.csv"))
+    assert [row["policy"] for row in table] == NAMES and float(table[0]["regret"]) == found.rows()[0]["regret"]
+    assert len(rows) == sum(len(result.pulls) for runs in found.runs.values() for result in runs)
+    assert len(found.to_frame()) == len(rows)
+
+
+# --- on the command line -------------------------------------------------------------------------------------------------
+
+SMALL = ("--dim", "4", "--arms", "5", "--clients", "4", "--horizon", "400", "--seeds", "2")
+
+
+def called(*arguments, code=0):
+    result = CliRunner().invoke(main, ["compare", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_command_compares_all_that_suit_and_shows_table_1():
+    told = called(*SMALL)
+    for name in suiting(PROBLEM):
+        assert name in told
+    assert "Table 1 of the paper" in told and "d M^(3/2)" in told and "fed-pe" not in told
+
+
+def test_the_command_writes_files_and_json(tmp_path):
+    told = json.loads(called("async", "oful", *SMALL, "--json", "--bounds", "--out", str(tmp_path)))
+    assert [row["policy"] for row in told["policies"]] == ["async", "oful"] and told["seeds"] == [0, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.csv", "comparison.png", "curves.csv"]
+    assert told["policies"][0]["regret_bound"] == "√(d T log³ T)"
+
+
+def test_the_command_compares_on_fixed_arms():
+    assert "fed-pe" in called("pe", "fed-pe", "async", "--problem", "fixed-arms", *SMALL)
+
+
+def test_the_command_refuses_what_it_can_not_do():
+    assert "pe needs fixed arms" in called("pe", *SMALL, code=2)
+    assert "oful has no use for --C" in called("oful", "-C", "1", *SMALL, code=2)
+    assert "unknown variant 'asinc'. Did you mean 'async'" in called("asinc", *SMALL, code=2)
