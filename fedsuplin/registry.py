@@ -115,6 +115,9 @@ class Registry:
             self._loaded = True
             for entry_point in self._in_order():
                 self._load_one(entry_point)
+        for source in self._sources:  # told when all are loaded: a warning may be an exception
+            if source.error:
+                warnings.warn(f"{source} was left out: {source.error}", PluginWarning, stacklevel=2)
 
     def _in_order(self) -> Iterator[Any]:
         """Ours first, so that nobody can take a built-in's name; the rest in a fixed order."""
@@ -127,7 +130,6 @@ class Registry:
             self.add(entry_point.load(), source)
         except Exception as error:
             source.error = f"{type(error).__name__}: {error}"
-            warnings.warn(f"{source} was left out: {source.error}", PluginWarning, stacklevel=2)
 
     def add(self, module: Any, source: Source) -> None:
         """Take all that a module registers, or, if anything in it is wrong, nothing of it."""

@@ -62,7 +62,7 @@ def run(
     began = time.perf_counter()
     complete = True
     try:
-        play_all(engine, stream, recorder, length, size, progress)
+        play_all(engine, stream, algorithm.n_arms, recorder, length, size, progress)
     except KeyboardInterrupt:
         complete = False
         warnings.warn("interrupted: the result holds what was recorded until now", InterruptedRun, stacklevel=2)
@@ -140,11 +140,16 @@ def chunk_size(algorithm: Algorithm) -> int:
     return max(1, int(min(by_memory, by_time, 1 << 16)))
 
 
-def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None) -> None:
+def play_all(
+    engine: Engine, stream: Any, n_arms: int, recorder: Recorder, length: int, size: int, progress: Progress | None
+) -> None:
     while recorder.played < length:
-        chunk = taken(stream, min(size, length - recorder.played), recorder.played)
+        chunk = taken(stream, min(size, length - recorder.played), recorder.played, n_arms)
         before = time.perf_counter()
-        status, n = engine.play(chunk)
+        try:
+            status, n = engine.play(chunk)
+        except ValueError as error:  # its arrays do not fit together
+            raise InvalidInput(f"{error}, for the chunk from pull {recorder.played} on") from error
         recorder.loop_time += time.perf_counter() - before
         recorder.played += n
         if status != "done":
@@ -153,7 +158,7 @@ def play_all(engine: Engine, stream: Any, recorder: Recorder, length: int, size:
             progress(recorder.played, length)
 
 
-def taken(stream: Any, n: int, start: int) -> Any:
+def taken(stream: Any, n: int, start: int, n_arms: int) -> Any:
     """The next n pulls. A problem, an arrival or a noise model may be anybody's: whatever it raises ends the run, not more."""
     try:
         chunk = stream.take(n)
@@ -163,7 +168,7 @@ def taken(stream: Any, n: int, start: int) -> Any:
         where = f"pulls {start} to {start + n - 1}"
         raise PluginError(f"{type(stream).__qualname__} raised {type(error).__name__}: {error}, for {where}") from error
     if not stream.checked:
-        check_chunk(chunk, n, start)
+        check_chunk(chunk, n, start, n_arms)
     return chunk
 
 

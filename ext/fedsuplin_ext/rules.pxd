@@ -9,7 +9,8 @@ ctypedef int (*stateful_trigger_function)(double gain, double elapsed, double* s
 ctypedef double (*weight_function)(double norm, double sigma, void* user) noexcept nogil
 ctypedef double (*stateful_weight_function)(double norm, double sigma, double residual, double* state, void* user) noexcept nogil
 
-# estimates and widths are n_layers × n_arms; an arm that is not there has the estimate −∞. Returns layer·n_arms + arm.
+# estimates and widths are n_layers × n_arms, target widths n_layers, and none is to be written to; an arm that is not there
+# has the estimate −∞. Returns layer·n_arms + arm.
 ctypedef int (*choice_function)(double* estimates, double* widths, double* targets, int n_layers, int n_arms, double draw, void* user) noexcept nogil
 ctypedef int (*stateful_choice_function)(double* estimates, double* widths, double* targets, int n_layers, int n_arms, double draw, double* state, void* user) noexcept nogil
 
@@ -28,6 +29,7 @@ cdef class Rule:
     cdef readonly object error        # what a Python form raised
 
     cdef _take(self, form)
+    cdef _called(self, tuple arguments)
     cdef int fires(self, int client, double gain, double elapsed) noexcept nogil
     cdef double weight(self, int client, double norm, double sigma, double residual) noexcept nogil
     cdef int choose(self, int client, double* estimates, double* widths, double* targets, int n_layers, int n_arms, double draw) noexcept nogil
