@@ -2,7 +2,16 @@
 
 from .algorithm import Algorithm, Variant, make
 from .comparison import Comparison, compare
-from .errors import FedsuplinError, InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
+from .errors import (
+    FedsuplinError,
+    InterruptedRun,
+    InvalidInput,
+    MissingExtra,
+    NumericalError,
+    PluginError,
+    PluginWarning,
+    UnknownName,
+)
 from .fixed_arms import FixedArmsProblem
 from .hookspecs import hookimpl
 from .problem import ArrayProblem, Chunk, Problem, Stream, SyntheticProblem
@@ -18,10 +27,12 @@ __all__ = [
     "Comparison",
     "FedsuplinError",
     "FixedArmsProblem",
+    "InterruptedRun",
     "InvalidInput",
     "MissingExtra",
     "NumericalError",
     "PluginError",
+    "PluginWarning",
     "Problem",
     "RunResult",
     "Setting",

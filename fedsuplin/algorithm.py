@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import numbers
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,8 @@ import numpy as np
 from fedsuplin_ext.rules import METHODS, Rule, is_compiled
 
 from .bounds import Claim
-from .errors import InvalidInput, PluginError, unknown
-from .registry import SINGULAR, check, parameters_of, plugins
+from .errors import FedsuplinError, InvalidInput, PluginError, unknown
+from .registry import check, parameters_of, plugins
 from .setting import Setting
 
 KERNELS = ("layered", "optimism", "phased")
@@ -61,6 +62,9 @@ class Variant:
     def __post_init__(self) -> None:
         if self.syncs not in SYNCS:
             raise unknown("way to sync", self.syncs, SYNCS)
+        for preset in self.presets:
+            if preset not in PRESETS:
+                raise unknown("preset", preset, PRESETS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +124,7 @@ class Algorithm:
         by_axis = {"trigger": self.trigger, "weighting": self.weighting}
         if self.kernel is None:
             by_axis["policy"] = self.policy
-        try:
-            return {axis: Rule(axis, part) for axis, part in by_axis.items()}
-        except TypeError as error:
-            raise PluginError(str(error)) from error
+        return {axis: _rule(axis, part) for axis, part in by_axis.items()}
 
     def departures(self, problem: Any = None) -> list[str]:
         """What takes this algorithm out of the paper's guarantee; empty when it holds.
@@ -252,11 +253,10 @@ def make(
     preset_values = dict(recipe.presets.get(preset, {}))
     ridge = parameters.get("ridge", preset_values.get("ridge", 1.0))
     setting = Setting(dim=dim, n_arms=n_arms, n_clients=n_clients, horizon=horizon, ridge=ridge)
-    used = {"ridge"}
-    parts = {axis: _part(axis, getattr(recipe, axis), parameters, preset_values, used) for axis in AXES}
-    _refuse_unused(name, recipe, parameters, used)
-    parts = {axis: _bound(part, setting) for axis, part in parts.items()}
-    spec = _spec(name, setting, preset, recipe, parts)
+    _refuse_unused(name, recipe, parameters)
+    keywords = {axis: _keywords(axis, getattr(recipe, axis), preset_values | parameters) for axis in AXES}
+    parts = {axis: _bound(axis, _part(axis, getattr(recipe, axis), keywords[axis]), setting) for axis in AXES}
+    spec = _spec(name, setting, preset, recipe, parts, keywords)
     return _checked(
         name=name,
         setting=setting,
@@ -287,28 +287,33 @@ def _checked(**fields: Any) -> Algorithm:
 def composed(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[str, Variant]:
     """A variant with some parts replaced (None leaves one as it is), and the name to show for it.
 
-    No theorem covers it if a part really was replaced.
+    A theorem covers it if it covers one of the variants named that is the same in every part.
     """
     replaced = {part: value for part, value in parts.items() if value is not None}
-    name, recipe = _variant_of(variant, replaced)
-    new = {part: value for part, value in replaced.items() if value != getattr(recipe, part)}
-    return name, dataclasses.replace(recipe, theorem=None, claim=None, **new) if new else recipe
+    name, recipes = _named(variant)
+    for each in recipes.values():
+        if not isinstance(each, Variant):
+            raise PluginError(f"{name!r} is a variant, so it must be a fedsuplin.Variant, not {each!r}")
+    recipe = combined(recipes, replaced) if len(recipes) > 1 else next(iter(recipes.values()))
+    recipe = dataclasses.replace(recipe, **replaced)
+    same = [r for r in recipes.values() if all(getattr(r, part) == getattr(recipe, part) for part in PARTS)]
+    covered = {"theorem": same[0].theorem, "claim": same[0].claim} if same else {"theorem": None, "claim": None}
+    return name, dataclasses.replace(recipe, **covered)
 
 
-def _variant_of(variant: str | Variant, decided: Collection[str] = ()) -> tuple[str, Variant]:
+def _named(variant: str | Variant) -> tuple[str, dict[str, Variant]]:
+    """The name to show, and the variants that it names."""
     if isinstance(variant, Variant):
-        return "custom", variant
+        return "custom", {"custom": variant}
     if not isinstance(variant, str):
         raise InvalidInput(f"a variant is a name, names joined by +, or a Variant, not {variant!r}")
-    recipes = {name: plugins.create("variants", name, {}) for name in variant.split("+")}
-    return variant, combined(recipes, decided) if len(recipes) > 1 else recipes[variant]
+    return variant, {name: plugins.create("variants", name, {}) for name in variant.split("+")}
 
 
 def combined(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> Variant:
     """What each of the variants has that the plain one has not, together; two that differ there must be decided.
 
-    Where presets give one keyword twice, the later name counts. A theorem covers the result if it covers the variant
-    that is the same in every part.
+    Where presets give one keyword twice, the later name counts.
     """
     plain, parts, chosen_by = Variant(), {}, {}
     for name, recipe in recipes.items():
@@ -326,9 +331,7 @@ def combined(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> V
     for recipe in recipes.values():
         for preset, values in recipe.presets.items():
             presets.setdefault(preset, {}).update(values)
-    result = Variant(**parts, presets=presets, summary=" + ".join(recipe.summary for recipe in recipes.values()))
-    same = [r for r in recipes.values() if all(getattr(r, part) == getattr(result, part) for part in PARTS)]
-    return dataclasses.replace(result, theorem=same[0].theorem, claim=same[0].claim) if same else result
+    return Variant(**parts, presets=presets, summary=" + ".join(recipe.summary for recipe in recipes.values()))
 
 
 class Bare:
@@ -336,7 +339,7 @@ class Bare:
 
     def __init__(self, axis: str, function: Any) -> None:
         self._function = function
-        setattr(self, METHODS[axis][0], Rule(axis, self) if is_compiled(function) else function)
+        setattr(self, METHODS[axis][0], _rule(axis, self) if is_compiled(function) else function)
 
     def compiled(self) -> Any:
         return self._function if is_compiled(self._function) else None
@@ -345,16 +348,28 @@ class Bare:
         return f"Bare({getattr(self._function, '__qualname__', self._function)})"
 
 
-def _part(axis: str, given: Any, parameters: Mapping, preset_values: Mapping, used: set[str]) -> Any:
-    """The plugin for one axis: made by name with the keywords it takes, the object itself, or a bare function."""
+def _rule(axis: str, part: Any) -> Rule:
+    """The rule of a part, checked; what is wrong with it names the part."""
+    try:
+        return Rule(axis, part)
+    except FedsuplinError:
+        raise
+    except Exception as error:
+        told = str(error) if str(error).startswith(repr(part)) else f"{part!r}: {error}"
+        raise PluginError(told) from error
+
+
+def _keywords(axis: str, given: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the plugin of one axis takes, where it is made by name."""
+    takes = takes_of(axis, given) if isinstance(given, str) else ()
+    return {key: value for key, value in values.items() if key in takes}
+
+
+def _part(axis: str, given: Any, keywords: Mapping[str, Any]) -> Any:
+    """The plugin for one axis: made by name, the object itself, or a bare function."""
     if _is_bare(axis, given):
         return Bare(axis, given)
-    if not isinstance(given, str):
-        return check(AXES[axis], given)
-    takes = takes_of(axis, given)
-    used.update(takes & set(parameters))
-    keywords = {key: value for key, value in (dict(preset_values) | dict(parameters)).items() if key in takes}
-    return plugins.create(AXES[axis], given, keywords)
+    return plugins.create(AXES[axis], given, dict(keywords)) if isinstance(given, str) else check(AXES[axis], given)
 
 
 def _is_bare(axis: str, given: Any) -> bool:
@@ -373,41 +388,60 @@ def keywords_of(recipe: Variant) -> set[str]:
     return {"ridge"}.union(*(takes_of(axis, value) for axis, value in named.items()))
 
 
-def _refuse_unused(name: str, recipe: Variant, parameters: Mapping, used: set[str]) -> None:
+def _refuse_unused(name: str, recipe: Variant, parameters: Mapping[str, Any]) -> None:
+    takes = keywords_of(recipe)
     for keyword in parameters:
-        if keyword not in used:
-            raise unknown(f"keyword for {name!r}", keyword, keywords_of(recipe))
+        if keyword not in takes:
+            raise unknown(f"keyword for {name!r}", keyword, takes)
 
 
-def _bound(part: Any, setting: Setting) -> Any:
-    return part.bind(setting) if hasattr(part, "bind") else part
+def _asked(part: Any, method: str, setting: Setting) -> Any:
+    """What a plugin makes of a setting; whatever it raises names it."""
+    try:
+        return getattr(part, method)(setting)
+    except FedsuplinError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{part!r}: {method} raised {type(error).__name__}: {error}") from error
+
+
+def _bound(axis: str, part: Any, setting: Setting) -> Any:
+    return check(AXES[axis], _asked(part, "bind", setting)) if hasattr(part, "bind") else part
 
 
 def _numbers(noise: Any, setting: Setting) -> dict[str, Any]:
     """Radii and target widths, checked: a noise model may come from anybody."""
-    n_layers = noise.n_layers(setting)
-    numbers = {"radii": noise.radii(setting), "target_widths": noise.target_widths(setting)}
-    for what, values in numbers.items():
-        values = numbers[what] = np.ascontiguousarray(values, dtype=float)
-        if values.shape != (n_layers,) or not np.isfinite(values).all() or (values < 0).any():
-            raise PluginError(
-                f"{SINGULAR['noise_models']} {noise!r}: {what} must be {n_layers} finite numbers ≥ 0, not {values!r}"
-            )
-        values.setflags(write=False)
-    growth = noise.radius_growth(setting) if hasattr(noise, "radius_growth") else (0.0, 0.0)
-    return numbers | {"radius_growth": tuple(float(value) for value in growth)}
+    n_layers = _asked(noise, "n_layers", setting)
+    if not isinstance(n_layers, numbers.Integral) or isinstance(n_layers, bool) or n_layers < 1:
+        raise PluginError(f"noise model {noise!r}: n_layers must be a whole number of at least 1, not {n_layers!r}")
+    found = {what: _finite_numbers(noise, what, setting, int(n_layers)) for what in ("radii", "target_widths")}
+    growth = _finite_numbers(noise, "radius_growth", setting, 2) if hasattr(noise, "radius_growth") else (0.0, 0.0)
+    return found | {"radius_growth": tuple(float(value) for value in growth)}
 
 
-def _spec(name: str, setting: Setting, preset: str, recipe: Variant, parts: Mapping[str, Any]) -> dict[str, Any]:
+def _finite_numbers(noise: Any, what: str, setting: Setting, n: int) -> np.ndarray:
+    given = _asked(noise, what, setting)
+    try:
+        values = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.shape != (n,) or not np.isfinite(values).all() or (values < 0).any():
+        raise PluginError(f"noise model {noise!r}: {what} must be {n} finite numbers ≥ 0, not {given!r}")
+    values.setflags(write=False)
+    return values
+
+
+def _spec(
+    name: str, setting: Setting, preset: str, recipe: Variant, parts: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
     """The algorithm as plain data, from which `from_spec` makes it again."""
     described = {}
     for axis, part in parts.items():
         given = getattr(recipe, axis)
-        fields = dataclasses.asdict(part) if dataclasses.is_dataclass(part) else {}
         described[axis] = {
             "name": given if isinstance(given, str) else None,
             "type": type(part).__qualname__,
-            "parameters": fields,
+            "parameters": _fields(part) if dataclasses.is_dataclass(part) else keywords[axis],
         }
     return {
         "variant": name,
@@ -419,8 +453,13 @@ def _spec(name: str, setting: Setting, preset: str, recipe: Variant, parts: Mapp
     }
 
 
+def _fields(part: Any) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
+
+
 def from_spec(spec: Mapping[str, Any]) -> Algorithm:
     """The algorithm that a specification describes; its parts must be registered by name."""
+    setting = Setting(**{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")})
     parts = {}
     for axis, kind in AXES.items():
         name = spec[axis]["name"]
@@ -428,8 +467,7 @@ def from_spec(spec: Mapping[str, Any]) -> Algorithm:
             raise InvalidInput(
                 f"the {axis} was passed as an object of type {spec[axis]['type']}, so it can't be made again by name"
             )
-        parts[axis] = plugins.create(kind, name, spec[axis]["parameters"])
-    setting = Setting(**{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")})
+        parts[axis] = _bound(axis, plugins.create(kind, name, spec[axis]["parameters"]), setting)
     names = {axis: spec[axis]["name"] for axis in AXES}
     variant = Variant() if spec["variant"] == "custom" else spec["variant"]
     name, recipe = composed(variant, names | {"syncs": spec["syncs"], "lazy": spec["lazy"]})

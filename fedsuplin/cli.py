@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import shlex
 import sys
 import tempfile
 import warnings
@@ -16,9 +17,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import benchmark, options, report
+from . import benchmark, options, report, scaffold
 from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
-from .comparison import compare, suiting
+from .comparison import compare, needs_fixed_arms, suiting
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
 from .problem import Problem, SyntheticProblem
 from .registry import parameters_of, plugins
@@ -75,6 +76,7 @@ def main() -> None:
     fedsuplin run sync --out results   the synchronous one; data and figure into results/
     fedsuplin compare                  it and everything the paper compares it with
     fedsuplin variants                 what there is to run
+    fedsuplin plugins new my-gossip    a plugin package of your own
     fedsuplin bench                    how fast this machine is at it
     """
     for stream in (sys.stdout, sys.stderr):
@@ -131,6 +133,7 @@ def planned(name: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
     parts = {axis: given["assume" if axis == "noise" else axis] for axis in AXES}
     _, recipe = composed(name, parts)
     takes = keywords_of(recipe)
+    given = given | {"problem": given["problem"] or ("fixed-arms" if needs_fixed_arms(recipe) else "synthetic")}
     if given["problem"] == "synthetic":
         noise = given["noise"] or natural_noise(recipe)
         drawn = set(parameters_of(plugins.factory("noise_models", noise)))
@@ -274,6 +277,7 @@ def compare_command(
         check_folder(out)
     refuse_named(given["extra"])
     noise = given["noise"] or "gaussian"
+    given = given | {"problem": given["problem"] or "synthetic"}
     problem_at = functools.partial(compared_problem, noise, given)
     names = policies or suiting(problem_at(given["seed"]))
     told = constants(names, noise, given, problem_at(given["seed"]))
@@ -344,21 +348,59 @@ def show_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
         click.echo("\n\n".join(str(algorithm) for algorithm in algorithms))
 
 
-@main.command("plugins", short_help="List what is installed, and what failed to load.", cls=options.SectionedCommand)
+@main.group(
+    "plugins",
+    short_help="List what is installed and what failed to load, or start a package of your own.",
+    cls=options.SectionedGroup,
+    invoke_without_command=True,
+)
 @options.add(options.JSON)
-def plugins_command(as_json: bool) -> None:
-    """List what is installed, by kind, and below it what failed to load and why."""
+@click.pass_context
+def plugins_command(context: click.Context, as_json: bool) -> None:
+    """List what is installed: every name by kind, then from which package and entry point, and what failed to load and why.
+
+    \b
+    fedsuplin plugins
+    fedsuplin plugins new my-gossip    a package of your own to start from
+    """
+    if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(f"--json is for the list; `plugins {context.invoked_subcommand}` has no use for it")
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # listed below
-        failed = [source for source in plugins.sources() if source.error]
+        sources = plugins.sources()
     rows = report.plugin_rows(plugins)
     if as_json:
-        echo_json({"plugins": rows, "failed": [dataclasses.asdict(source) for source in failed]})
+        echo_json({"plugins": rows, "sources": [dataclasses.asdict(source) for source in sources]})
         return
     console = report.console()
     console.print(report.plugins_table(rows))
-    for source in failed:
-        console.print(f"{source} failed to load: {source.error}")
+    console.print(report.sources_table(sources))
+    for source in sources:
+        if source.error:
+            console.print(f"{source} failed to load: {source.error}")
+
+
+@plugins_command.command("new", short_help="Write a plugin package to start from.", cls=options.SectionedCommand)
+@click.argument("name")
+@options.add(options.PLACE)
+def new_command(name: str, folder: Path) -> None:
+    """Write a plugin package to start from, in a new folder NAME: a trigger, a weighting and a variant in plain Python.
+
+    NAME is what `pip install` would call it. It installs, passes its tests and runs as it is.
+
+    \b
+    fedsuplin plugins new my-gossip
+    fedsuplin plugins new fedsuplin-gossip --folder ~/code
+    """
+    made = scaffold.write(name, folder)
+    click.echo(f"wrote {made}:")
+    for file in scaffold.files(name):
+        click.echo(f"  {file}")
+    click.echo("\nNow install, test and run it:")
+    for step in (f"cd {shlex.quote(str(made))}", *scaffold.next_steps(name)):
+        click.echo(f"  {step}")
 
 
 # --- fedsuplin bench ------------------------------------------------------------------------------------------------

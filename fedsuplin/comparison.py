@@ -248,10 +248,10 @@ def seeded(problem: Any, seed: int) -> Any:
 def suiting(problem: Any) -> list[str]:
     """The variants that can play a problem: those for fixed arms only where it has them."""
     fixed = getattr(problem, "fixed_arms", None) is not None
-    return [name for name in plugins.names("variants") if fixed or not needs_fixed_arms(name)]
+    names = plugins.names("variants")
+    return [name for name in names if fixed or not needs_fixed_arms(plugins.create("variants", name, {}))]
 
 
-def needs_fixed_arms(name: str) -> bool:
-    policy = plugins.create("variants", name, {}).policy
-    kernel = plugins.factory("policies", policy) if isinstance(policy, str) else policy
-    return getattr(kernel, "kernel", None) == "phased"
+def needs_fixed_arms(recipe: Variant) -> bool:
+    policy = plugins.factory("policies", recipe.policy) if isinstance(recipe.policy, str) else recipe.policy
+    return getattr(policy, "kernel", None) == "phased"

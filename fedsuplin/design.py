@@ -23,6 +23,8 @@ from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from .errors import InvalidInput, NumericalError
 from .setting import positive
 
+__all__ = ["Design", "MultiDesign", "g_optimal", "multi_client"]
+
 RANK_THRESHOLD = 1e-10
 """A direction in which the rows' singular value is below this part of the largest is not in their span.
 

@@ -2,7 +2,8 @@
 
 A plugin package names a module under the entry-point group ``fedsuplin``; the module implements any of these with
 ``@fedsuplin.hookimpl``. Each hook gets a callback ``register(name, factory)``. The factory is called with keywords and
-returns the plugin; a frozen dataclass is its own factory. What each kind of plugin has to offer is in `protocols.py`.
+returns the plugin; a frozen dataclass is its own factory, and a variant, being data, is registered as it is. What each kind of
+plugin has to offer is in `protocols.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options of the command line, in groups, with the two small click classes that print them under headings."""
+"""The options of the command line, in groups, with the small click classes that print them under headings."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(records, col_max=24)
 
 
+class SectionedGroup(SectionedCommand, click.Group):
+    """The same for a command that has commands of its own, listed below its options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 class SectionedOption(click.Option):
     """An option that knows the heading it belongs under."""
 
@@ -55,10 +63,15 @@ def pairs(context: click.Context, parameter: click.Parameter, values: tuple[str,
         if not key or not equals:
             raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
         try:
-            found[key] = float(text)
+            found[key] = whole(context, parameter, float(text))
         except ValueError:
             found[key] = text
     return found
+
+
+def whole(context: click.Context, parameter: click.Parameter, value: float) -> int | float:
+    """1e6, which is a float when it is typed, as the whole number that it is; the library judges any other."""
+    return int(value) if float(value).is_integer() else value
 
 
 def number_or_word(context: click.Context, parameter: click.Parameter, value: str) -> float | str:
@@ -72,10 +85,17 @@ def number_or_word(context: click.Context, parameter: click.Parameter, value: st
 # Sizes are floats here, so that 1e6 can be typed; the library insists on whole numbers.
 _size = in_section("Sizes (the defaults are the paper's setting)")
 SIZES = [
-    _size("--dim", type=float, default=25, metavar="d", help="Dimension of contexts. [default: 25]"),
-    _size("--arms", type=float, default=20, metavar="K", help="Arms a round. [default: 20]"),
-    _size("--clients", type=float, default=20, metavar="M", help="Clients. [default: 20]"),
-    _size("--horizon", type=float, default=40_000, metavar="T", help="Pulls of all clients together. [default: 40000]"),
+    _size("--dim", type=float, callback=whole, default=25, metavar="d", help="Dimension of contexts. [default: 25]"),
+    _size("--arms", type=float, callback=whole, default=20, metavar="K", help="Arms a round. [default: 20]"),
+    _size("--clients", type=float, callback=whole, default=20, metavar="M", help="Clients. [default: 20]"),
+    _size(
+        "--horizon",
+        type=float,
+        callback=whole,
+        default=40_000,
+        metavar="T",
+        help="Pulls of all clients together. [default: 40000]",
+    ),
 ]
 
 _world = in_section("The problem that is played")
@@ -83,8 +103,8 @@ PROBLEM = [
     _world(
         "--problem",
         metavar="NAME",
-        default="synthetic",
-        help="synthetic or a plugin's, which takes the sizes and options below that it has a use for. [default: synthetic]",
+        help="synthetic, fixed-arms or a plugin's, which takes the sizes and options below that it has a use for. "
+        "[default: synthetic; fixed-arms for policies that need them]",
     ),
     _world("--contexts", type=click.Choice(CONTEXT_LAWS), default="sphere", help="Law of contexts. [default: sphere]"),
     _world(
@@ -162,6 +182,15 @@ OUTPUT = [
 ]
 
 JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]
+
+PLACE = [
+    _output(
+        "--folder",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        default=".",
+        help="Where to put the package's folder. [default: the current folder]",
+    )
+]
 
 MEASURING = [in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact.")]
 

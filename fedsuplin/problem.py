@@ -63,7 +63,16 @@ class Chunk:
         if contexts.ndim != 3:
             raise InvalidInput(f"contexts must have the shape (pulls, arms, dim), not {contexts.shape}")
         n, n_arms, dim = contexts.shape
-        lanes, rounds = norms.pad(n_arms), (n,)
+        lanes, rounds, table = norms.pad(n_arms), (n,), (n, n_arms)
+        given = {
+            "clients": (clients, rounds),
+            "rewards": (rewards, table),
+            "corruption": (corruption, table),
+            "mask": (mask, table),
+        }
+        for name, (values, shape) in given.items():
+            if values is not None and np.shape(values) != shape:
+                raise InvalidInput(f"{name} of {n} pulls of {n_arms} arms must have the shape {shape}, not {np.shape(values)}")
         packed = norms.aligned_zeros(n, dim, lanes)
         mask = None if mask is None else np.ascontiguousarray(mask, dtype=np.uint8)
         norms.pack(np.ascontiguousarray(contexts), mask, 1.0, packed)
@@ -189,8 +198,8 @@ class SyntheticProblem(Problem):
             "n_clients": self.n_clients,
             "horizon": self.horizon,
             "contexts": contexts,
-            "arrival": arrival if isinstance(arrival, str) or arrival is None else repr(arrival),
-            "noise": noise if isinstance(noise, str) else repr(noise),
+            "arrival": arrival,
+            "noise": noise,
             **({} if noise_scale is None else {"noise_scale": noise_scale}),
             **noise_parameters,
             "theta": None if theta is None else [float(value) for value in self.theta],
@@ -199,7 +208,10 @@ class SyntheticProblem(Problem):
 
     @property
     def spec(self) -> dict[str, Any]:
-        return {"problem": "synthetic", "parameters": dict(self._parameters)}
+        """Parameters that make it again, unless a part was given as an object: then there are none, and it says so."""
+        if all(isinstance(self._parameters[part], str | None) for part in ("arrival", "noise")):
+            return {"problem": "synthetic", "parameters": dict(self._parameters)}
+        return {"problem": "synthetic", "parameters": None, "shown": repr(self)}
 
     def _noise_model(self, noise: Any, noise_scale: float | None, parameters: Mapping[str, Any]) -> Any:
         if not isinstance(noise, str):
@@ -503,9 +515,9 @@ def checked_lengths(lengths: np.ndarray, start: int, most: float) -> float:
     return float(lengths[row, arm])
 
 
-def check_chunk(chunk: Chunk, n: int, start: int) -> None:
-    """What a stream of somebody else's gives: the engine relies on n pulls, on every number being finite, on σ_t ≥ 0, and on
-    contexts no longer than 1."""
+def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
+    """What a stream of somebody else's gives: the engine relies on n pulls of n_arms arms, one of them there, on every number
+    being finite, on σ_t ≥ 0, and on contexts no longer than 1."""
     if not isinstance(chunk, Chunk) or len(chunk.contexts) != n:
         raise InvalidInput(f"take({n}) must give a Chunk of {n} pulls: Chunk.of(contexts, clients, …) makes one")
     for name, dtype in (("contexts", np.float64), ("clients", np.int32), ("noise", np.float64), ("sigma", np.float64)):
@@ -515,6 +527,11 @@ def check_chunk(chunk: Chunk, n: int, start: int) -> None:
         values = getattr(chunk, name)
         if values is not None and not np.isfinite(values).all():
             raise InvalidInput(f"the chunk's {name} from pull {start} on hold NaN or infinity")
+    if chunk.contexts[:, :, n_arms:].any():
+        raise InvalidInput(f"the chunk's contexts from pull {start} on have more arms than the problem's n_arms={n_arms}")
+    if chunk.mask is not None and not chunk.mask.any(axis=1).all():
+        at = int((~chunk.mask.any(axis=1)).argmax())
+        raise InvalidInput(f"pull {start + at} has no arm: every row of mask needs one that is True")
     if (chunk.sigma < 0).any():
         at = int((chunk.sigma < 0).argmax())
         raise InvalidInput(f"sigma of pull {start + at} is {chunk.sigma[at]}: a noise level can't be negative")

@@ -109,7 +109,10 @@ class NoiseModel(Protocol):
         """w̄_s of each layer."""
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """The noise of the next n pulls and the σ_t that their clients are told. Must not depend on how the pulls are split."""
+        """The noise of the next n pulls and the σ_t that their clients are told. Must not depend on how the pulls are split.
+
+        A problem draws from the model as it was made: `bind` is for algorithms.
+        """
 
     # Optional: corrupt(rng, means, best) -> array like means, what the adversary would add to each arm's reward; with
     # `budget`, the most that it may add in absolute value over the whole run; and `drawn_as`, the name of the model whose noise

@@ -6,6 +6,7 @@ hook or takes a name already taken is reported by name and package, and left out
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import inspect
 import threading
@@ -115,6 +116,9 @@ class Registry:
             self._loaded = True
             for entry_point in self._in_order():
                 self._load_one(entry_point)
+        for source in self._sources:  # told when all are loaded: a warning may be an exception
+            if source.error:
+                warnings.warn(f"{source} was left out: {source.error}", PluginWarning, stacklevel=2)
 
     def _in_order(self) -> Iterator[Any]:
         """Ours first, so that nobody can take a built-in's name; the rest in a fixed order."""
@@ -125,9 +129,10 @@ class Registry:
         self._sources.append(source)
         try:
             self.add(entry_point.load(), source)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too: a plugin does not end the program of its user
             source.error = f"{type(error).__name__}: {error}"
-            warnings.warn(f"{source} was left out: {source.error}", PluginWarning, stacklevel=2)
 
     def add(self, module: Any, source: Source) -> None:
         """Take all that a module registers, or, if anything in it is wrong, nothing of it."""
@@ -149,6 +154,8 @@ class Registry:
             raise PluginError(f"a {SINGULAR[kind]} is registered under {name!r}; the name must be a non-empty string")
         if "+" in name or name.split() != [name]:
             raise PluginError(f"{SINGULAR[kind]} {name!r}: a name has no + and no blanks in it")
+        if kind == "variants" and not callable(factory):
+            factory = functools.partial(itself, factory)  # data: there is nothing to make
         if not callable(factory):
             raise PluginError(f"{SINGULAR[kind]} {name!r} is registered with {factory!r}, which can't be called to make one")
         if name in self._factories[kind]:
@@ -156,6 +163,10 @@ class Registry:
         if (kind, name) in offered:
             raise PluginError(f"{SINGULAR[kind]} {name!r} is registered twice")
         offered[kind, name] = factory
+
+
+def itself(variant: Any) -> Any:
+    return variant
 
 
 def check(kind: str, plugin: Any, name: str | None = None) -> Any:

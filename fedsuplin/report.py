@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import itertools
 import json
 import math
 import re
@@ -25,7 +26,7 @@ from .algorithm import AXES, SYNCS, Algorithm
 from .comparison import Comparison
 from .errors import FedsuplinError, MissingExtra
 from .problem import SyntheticProblem
-from .registry import KINDS, SINGULAR, Registry, parameters_of
+from .registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, parameters_of
 from .result import COUNTS, SUMS, RunResult
 
 CONTEXTS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
@@ -353,18 +354,42 @@ def first_line(registry: Registry, kind: str, name: str) -> str:
 
 
 def plugins_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """By kind; the kind is a line of its own, so that three columns fit a terminal."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("kind and name", "package", "what it is"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "kind and name")
-    previous = None
-    for row in rows:
-        if row["kind"] != previous:
-            table.add_section()
-            table.add_row(Text(row["kind"], style="bold"))
-        table.add_row(f"  {row['name']}", f"{row['package']} {row['version']}", row["what"])
-        previous = row["kind"]
+    """Every name by kind; the kind is a line of its own, so that descriptions have room in a terminal."""
+    table = two_columns("kind and name", "what it is")
+    for kind, group in itertools.groupby(rows, key=lambda row: row["kind"]):
+        add_group(table, kind, [(row["name"], row["what"]) for row in group])
     return table
+
+
+def sources_table(sources: Iterable[Source]) -> Table:
+    """Every package with its entry points, the hooks that each implements, and the names that those registered."""
+    table = two_columns("package and entry point", f"hooks, {HOOK_PREFIX}…, and what they register")
+    for package, group in itertools.groupby(sources, key=lambda source: f"{source.package} {source.version}"):
+        add_group(table, package, [(source.entry_point, hooks_in_words(source)) for source in group])
+    return table
+
+
+def hooks_in_words(source: Source) -> str:
+    """A line for each hook: its kind, and the names registered."""
+    if source.error:
+        return "failed to load, see below"
+    kinds = [hook.removeprefix(HOOK_PREFIX) for hook in source.hooks]
+    names = {kind: [name for of_kind, name in source.registered if of_kind == kind] for kind in kinds}
+    return "\n".join(f"{kind}: {', '.join(names[kind]) or 'nothing'}" for kind in kinds) or "no hooks"
+
+
+def two_columns(left: str, right: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(left, no_wrap=True, overflow="fold")
+    table.add_column(right, overflow="fold")
+    return table
+
+
+def add_group(table: Table, heading: str, rows: Iterable[tuple[str, str]]) -> None:
+    table.add_section()
+    table.add_row(Text(heading, style="bold"))
+    for left, right in rows:
+        table.add_row(f"  {left}", right)
 
 
 def console() -> Console:

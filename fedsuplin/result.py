@@ -128,7 +128,7 @@ class RunResult:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, json=np.frombuffer(json.dumps(rest).encode(), np.uint8), **arrays)
+                np.savez_compressed(file, json=np.frombuffer(json.dumps(rest, default=plain).encode(), np.uint8), **arrays)
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:
@@ -152,3 +152,8 @@ class RunResult:
             raise InvalidInput(f"{path} has format version {version}; this fedsuplin reads version {FORMAT_VERSION}")
         rest["departures"] = tuple(rest["departures"])
         return cls(**arrays, **rest)
+
+
+def plain(value: Any) -> Any:
+    """A parameter of somebody's plugin that JSON does not know: a number or a list where it is NumPy's, else how it shows."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else repr(value)

@@ -58,19 +58,19 @@ def run(
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
     engine = Engine(algorithm, budget=stream.budget, kernels=kernels, key=decision_key(problem))
     phases = begun(algorithm, problem, engine) if algorithm.kernel == "phased" else None
-    recorder = Recorder(engine, record, length)
+    recorder = Recorder(engine, algorithm, record, length)
     size = positive_integer("chunk", chunk) if chunk is not None else chunk_size(algorithm)
     began = time.perf_counter()
     complete = True
     try:
-        play_all(engine, stream, recorder, length, size, progress, phases)
+        play_all(recorder, stream, size, progress, phases)
     except KeyboardInterrupt:
         complete = False
         warnings.warn("interrupted: the result holds what was recorded until now", InterruptedRun, stacklevel=2)
     except FedsuplinError as error:
-        error.result = recorder.result(algorithm, problem, time.perf_counter() - began, complete=False)
+        error.result = recorder.result(problem, time.perf_counter() - began, complete=False)
         raise
-    return recorder.result(algorithm, problem, time.perf_counter() - began, complete)
+    return recorder.result(problem, time.perf_counter() - began, complete)
 
 
 def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | None, parameters: dict) -> tuple[Algorithm, int]:
@@ -146,30 +146,43 @@ def chunk_size(algorithm: Algorithm) -> int:
     return max(1, int(min(by_memory, by_time, 1 << 16)))
 
 
-def play_all(
-    engine: Engine, stream: Any, recorder: Recorder, length: int, size: int, progress: Progress | None, phases: Any = None
-) -> None:
-    while recorder.played < length:
-        chunk = taken(stream, min(size, length - recorder.played), recorder.played)
+def play_all(recorder: Recorder, stream: Any, size: int, progress: Progress | None, phases: Any) -> None:
+    while recorder.played < recorder.length:
+        chunk = taken(stream, min(size, recorder.length - recorder.played), recorder)
         before = time.perf_counter()
-        play_chunk(engine, chunk, recorder, phases)
+        play_chunk(recorder, chunk, phases)
         recorder.loop_time += time.perf_counter() - before
         if progress is not None:
-            progress(recorder.played, length)
+            progress(recorder.played, recorder.length)
 
 
-def play_chunk(engine: Engine, chunk: Any, recorder: Recorder, phases: Any) -> None:
+def play_chunk(recorder: Recorder, chunk: Any, phases: Any) -> None:
     """A chunk to its end; between two phases of a policy that has them, the next one is worked out."""
-    start, n, status = recorder.played, 0, ""
+    engine, start, n, status = recorder.engine, recorder.played, 0, ""
     while status != "done":
-        status, n = engine.play(chunk, n)
+        try:
+            status, n = engine.play(chunk, n)
+        except ValueError as error:  # its arrays do not fit together
+            raise InvalidInput(f"{error}, for the chunk from pull {start} on") from error
         recorder.played = start + n
         if status == "phase over":
-            over = np.flatnonzero(engine.left == 0)
-            traffic = phases.advance(over, engine.counts, engine.reward_sums)
-            engine.begin_phase(phases.plan, phases.idle, phases.together, clients=over, traffic=traffic)
+            next_phase(recorder, phases)
         elif status != "done":
             raise failure(engine, status, recorder.played, int(chunk.clients[n]))
+
+
+def next_phase(recorder: Recorder, phases: Any) -> None:
+    """What the policy makes of the phase that is over, for the clients for whom it is."""
+    engine = recorder.engine
+    over = np.flatnonzero(engine.left == 0)
+    try:
+        traffic = phases.advance(over, engine.counts, engine.reward_sums)
+        engine.begin_phase(phases.plan, phases.idle, phases.together, clients=over, traffic=traffic)
+    except FedsuplinError:
+        raise
+    except Exception as error:
+        where = f"after pull {recorder.played - 1}"
+        raise PluginError(f"{type(phases).__qualname__} raised {type(error).__name__}: {error}, {where}") from error
 
 
 def begun(algorithm: Algorithm, problem: Any, engine: Engine) -> Any:
@@ -179,17 +192,17 @@ def begun(algorithm: Algorithm, problem: Any, engine: Engine) -> Any:
     return phases
 
 
-def taken(stream: Any, n: int, start: int) -> Any:
+def taken(stream: Any, n: int, recorder: Recorder) -> Any:
     """The next n pulls. A problem, an arrival or a noise model may be anybody's: whatever it raises ends the run, not more."""
     try:
         chunk = stream.take(n)
     except FedsuplinError:
         raise
     except Exception as error:
-        where = f"pulls {start} to {start + n - 1}"
+        where = f"pulls {recorder.played} to {recorder.played + n - 1}"
         raise PluginError(f"{type(stream).__qualname__} raised {type(error).__name__}: {error}, for {where}") from error
     if not stream.checked:
-        check_chunk(chunk, n, start)
+        check_chunk(chunk, n, recorder.played, recorder.algorithm.n_arms)
     return chunk
 
 
@@ -227,16 +240,16 @@ def fault(engine: Engine, rule: Any) -> str:
 class Recorder:
     """The arrays that the engine writes into, and from them the RunResult."""
 
-    def __init__(self, engine: Engine, record: str | int, length: int) -> None:
-        self.engine, self.length, self.played, self.loop_time = engine, length, 0, 0.0
+    def __init__(self, engine: Engine, algorithm: Algorithm, record: str | int, length: int) -> None:
+        self.engine, self.algorithm, self.length, self.played, self.loop_time = engine, algorithm, length, 0, 0.0
         self.at = recorded_pulls(record, length)
         self.sums = np.zeros((len(self.at), len(SUMS)))
         self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
         self.by_pull = np.zeros((length, len(BY_PULL)), np.int32) if record == "all" else None
         engine.record_into(self.at, self.sums, self.counts, self.by_pull)
 
-    def result(self, algorithm: Algorithm, problem: Any, wall_time: float, complete: bool) -> RunResult:
-        engine = self.engine
+    def result(self, problem: Any, wall_time: float, complete: bool) -> RunResult:
+        engine, algorithm = self.engine, self.algorithm
         pulls, sums, counts = self._rows()
         n = int(engine.client_pulls.sum())
         by_pull = {} if self.by_pull is None else {name: self.by_pull[:n, i].copy() for i, name in enumerate(BY_PULL)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .errors import InvalidInput
 
-__all__ = ["Setting", "finite", "not_negative", "positive", "positive_integer", "probability"]
+__all__ = ["Setting", "exceeding", "finite", "not_negative", "positive", "positive_integer", "probability"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,12 @@ def probability(name: str, value: object) -> float:
     if not 0 < finite(name, value) < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, not {value!r}")
     return float(value)
+
+
+def exceeding(threshold: float) -> float:
+    """What a trigger's left side must be above in order to exceed a threshold: more, by a relative 1e-9.
+
+    A unit context on A = I makes a ratio of determinants exactly 2; without the margin the trajectory would depend on how a
+    CPU rounds it.
+    """
+    return (1 + 1e-9) * threshold

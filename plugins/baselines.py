@@ -14,12 +14,11 @@ from scipy import LowLevelCallable
 
 from fedsuplin import InvalidInput, Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
-from fedsuplin.setting import finite, positive
+from fedsuplin.setting import exceeding, finite, positive
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
-
-from .noise import Gaussian, SelfNormalised
-from .triggers import MARGIN, TimedDeterminant
+from fedsuplin_plugins.noise import Gaussian, SelfNormalised
+from fedsuplin_plugins.triggers import TimedDeterminant
 
 # --- triggers ------------------------------------------------------------------------------------------------------------
 
@@ -55,11 +54,11 @@ class UploadDownload:
 
     @property
     def push_threshold(self) -> float:
-        return MARGIN * math.log(self.gamma_d)
+        return exceeding(math.log(self.gamma_d))
 
     @property
     def threshold(self) -> float:
-        return MARGIN * math.log(self.gamma_u)
+        return exceeding(math.log(self.gamma_u))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
@@ -228,4 +227,4 @@ BASELINES = {
 @hookimpl
 def fedsuplin_register_variants(register):
     for name, variant in BASELINES.items():
-        register(name, lambda variant=variant: variant)
+        register(name, variant)

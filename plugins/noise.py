@@ -15,6 +15,8 @@ import numpy as np
 from fedsuplin import InvalidInput, Setting, hookimpl
 from fedsuplin.setting import not_negative, positive, probability
 
+__all__ = ["Bounded", "Corrupted", "Gaussian", "SelfNormalised"]
+
 
 @dataclass(frozen=True)
 class Gaussian:

@@ -15,8 +15,7 @@ import numpy as np
 from fedsuplin import Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
 from fedsuplin.design import g_optimal, multi_client
-
-from .noise import Gaussian
+from fedsuplin_plugins.noise import Gaussian
 
 TIE = 1e-9
 
@@ -226,5 +225,5 @@ def fedsuplin_register_noise_models(register):
 
 @hookimpl
 def fedsuplin_register_variants(register):
-    register("pe", lambda: PE)
-    register("fed-pe", lambda: FED_PE)
+    register("pe", PE)
+    register("fed-pe", FED_PE)

@@ -15,6 +15,8 @@ from fedsuplin import hookimpl
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
+__all__ = ["Layered", "Optimism", "Uniform"]
+
 
 @dataclass(frozen=True)
 class Layered:

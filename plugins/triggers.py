@@ -1,8 +1,7 @@
 """Communication triggers: when a client, or everybody, talks to the server.
 
 `fires(gain, elapsed)` is the rule as a reader checks it against the paper; `compiled()` is the same rule for the loop.
-A trigger fires only when its left side exceeds the threshold by a relative 1e-9: a unit context on A = I makes the ratio
-exactly 2, and without the margin the trajectory would depend on the CPU's rounding.
+A trigger fires only when its left side exceeds the threshold by a relative 1e-9 (`exceeding`).
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from dataclasses import dataclass, replace
 from scipy import LowLevelCallable
 
 from fedsuplin import Setting, hookimpl
-from fedsuplin.setting import not_negative, positive_integer
+from fedsuplin.setting import exceeding, not_negative, positive_integer
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
-MARGIN = 1 + 1e-9
+__all__ = ["Always", "Determinant", "Never", "Periodic", "TimedDeterminant"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Determinant:
 
     @property
     def threshold(self) -> float:
-        return MARGIN * math.log1p(self.C)
+        return exceeding(math.log1p(self.C))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
@@ -68,7 +67,7 @@ class TimedDeterminant:
 
     @property
     def threshold(self) -> float:
-        return MARGIN * self.D
+        return exceeding(self.D)
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return elapsed * gain > self.threshold

@@ -64,4 +64,4 @@ ROBUST = Variant(
 @hookimpl
 def fedsuplin_register_variants(register):
     for name, variant in {"async": ASYNC, "sync": SYNC, "variance": VARIANCE, "robust": ROBUST}.items():
-        register(name, lambda variant=variant: variant)
+        register(name, variant)

@@ -12,6 +12,8 @@ from fedsuplin.setting import not_negative, positive
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
+__all__ = ["CorruptionWeight", "Unit", "VarianceWeight"]
+
 
 @dataclass(frozen=True)
 class Unit:

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 import fedsuplin as fsl
-from fedsuplin import cli
+from fedsuplin import cli, scaffold
 from fedsuplin.registry import Registry, plugins
 from fedsuplin.result import COUNTS, SUMS
 
@@ -410,6 +412,21 @@ def test_plugins_lists_everything_that_is_registered():
     assert widest(text) <= 80
 
 
+def test_plugins_says_which_package_and_entry_point_each_comes_from_and_by_which_hook():
+    text = " ".join(call("plugins").stdout.split())
+    sources = {source["entry_point"]: source for source in numbers("plugins")["sources"]}
+    ours = {"package": "fedsuplin", "version": fsl.__version__, "error": None}
+    assert sources["baselines"] == ours | {
+        "entry_point": "baselines",
+        "hooks": ["fedsuplin_register_variants"],
+        "registered": [["variants", "oful"]],
+    }
+    assert f"fedsuplin {fsl.__version__}" in text
+    assert "baselines variants: oful" in text
+    registered = {tuple(pair) for source in sources.values() for pair in source["registered"]}
+    assert {("triggers", "determinant"), ("problems", "synthetic")} <= registered
+
+
 def test_plugins_says_what_failed_to_load_and_why(monkeypatch):
     class Broken:
         name = "broken"
@@ -423,6 +440,89 @@ def test_plugins_says_what_failed_to_load_and_why(monkeypatch):
     told = " ".join(result.stdout.split())
     assert "plugin 'broken' of package somebodys 3.1 failed to load: ImportError: no module named numba" in told
     assert result.stderr == ""
+    (source,) = numbers("plugins")["sources"]
+    assert source == {
+        "entry_point": "broken",
+        "package": "somebodys",
+        "version": "3.1",
+        "hooks": [],
+        "registered": [],
+        "error": "ImportError: no module named numba",
+    }
+
+
+# --- plugins new (tests/test_examples.py installs and runs what it writes) --------------------------------------------
+
+
+def test_new_writes_a_package_and_says_what_to_do_next(tmp_path):
+    result = call("plugins", "new", "Fedsuplin_My.Gossip", "--folder", tmp_path)
+    made = tmp_path / "Fedsuplin_My.Gossip"
+    written = {str(file.relative_to(made)) for file in made.rglob("*") if file.is_file()}
+    module = "src/fedsuplin_my_gossip/__init__.py"
+    assert written == {"pyproject.toml", "README.md", module, "tests/test_conformance.py"}
+    assert all(file in result.stdout for file in written)
+    assert [made] == list(tmp_path.iterdir())
+    project = tomllib.loads((made / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "Fedsuplin_My.Gossip"
+    assert project["entry-points"] == {"fedsuplin": {"my-gossip": "fedsuplin_my_gossip"}}
+    assert 'register("my-gossip", ' in (made / module).read_text(encoding="utf-8")
+    readme = (made / "README.md").read_text(encoding="utf-8")
+    commands = re.search(r"```bash\n(.*?)```", readme, re.DOTALL)[1].splitlines()
+    assert len(commands) == 3 and commands[-1] == "fedsuplin run my-gossip"
+    steps = [line.strip() for line in result.stdout.splitlines()[-4:]]
+    assert steps == [f"cd {made}", *commands]
+
+
+def test_what_new_writes_keeps_to_the_line_length_and_has_no_placeholder_left():
+    for text in scaffold.files("my-gossip").values():
+        assert text.endswith("\n") and widest(text) <= 130 and "$" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "suggestion"),
+    [
+        ("my gossip", "must be letters and digits", "my-gossip"),
+        ("-gossip", "must be letters and digits", "gossip"),
+        ("gossip\n", "must be letters and digits", "gossip"),
+        ("θ", "must be letters and digits", "my-plugin"),
+        ("", "must be letters and digits", "my-plugin"),
+        ("../gossip", "must be letters and digits", "gossip"),
+        ("3bandits", "module would be '3bandits', which Python can't import", "fedsuplin-3bandits"),
+        ("lambda", "module would be 'lambda', which Python can't import", "fedsuplin-lambda"),
+        ("random", "hide Python's own 'random'", "fedsuplin-random"),
+        ("numpy", "a module 'numpy' is already installed", "fedsuplin-numpy"),
+        ("fedsuplin-ext", "a module 'fedsuplin_ext' is already installed", "my-ext"),
+        ("fedsuplin-sync", "the variant 'sync' is already registered by plugin 'variants' of package fedsuplin", "my-sync"),
+        ("periodic", "the trigger 'periodic' is already registered by plugin 'triggers'", "my-periodic"),
+    ],
+)
+def test_new_refuses_a_name_that_does_not_fit_and_says_one_that_does(tmp_path, name, reason, suggestion):
+    told = call("plugins", "new", "--folder", tmp_path, "--", name, code=2).stderr
+    assert told.startswith("Error: ") and told.count("\n") == 1
+    assert reason in told and told.endswith(f". {suggestion!r} would be right\n")
+    assert not list(tmp_path.iterdir())
+    call("plugins", "new", "--folder", tmp_path, suggestion)
+
+
+def test_new_leaves_a_folder_that_is_there_alone(tmp_path):
+    (tmp_path / "my-gossip").mkdir()
+    told = call("plugins", "new", "my-gossip", "--folder", tmp_path, code=2).stderr
+    assert told == f"Error: {tmp_path / 'my-gossip'} is already there: choose another name, or another --folder\n"
+    assert not list((tmp_path / "my-gossip").iterdir())
+    assert "does not exist" in call("plugins", "new", "my-gossip", "--folder", tmp_path / "nowhere", code=2).stderr
+    assert "--json is for the list" in call("plugins", "--json", "new", "my-gossip", code=2).stderr
+
+
+def test_new_writes_all_or_nothing(tmp_path, monkeypatch):
+    def full(path, *_, **__):
+        if path.name == "README.md":
+            raise OSError(28, "No space left on device", str(path))
+        return real(path, *_, **__)
+
+    real = Path.write_text
+    monkeypatch.setattr(Path, "write_text", full)
+    assert "No space left on device" in call("plugins", "new", "my-gossip", "--folder", tmp_path, code=1).stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_help_and_version_of_the_installed_command():

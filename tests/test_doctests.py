@@ -12,9 +12,11 @@ MODULES = [f"fedsuplin.{module.name}" for module in pkgutil.iter_modules(fedsupl
 WITHOUT = {
     "FedsuplinError",
     "InvalidInput",
+    "InterruptedRun",
     "MissingExtra",
     "NumericalError",
     "PluginError",
+    "PluginWarning",
     "UnknownName",
     "__version__",
     "hookimpl",

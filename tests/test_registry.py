@@ -1,7 +1,5 @@
 """Plugins: found, validated and named; one that is broken is reported and left out."""
 
-import subprocess
-import sys
 import types
 import warnings
 
@@ -160,64 +158,9 @@ def test_every_built_in_is_documented_and_owned_by_us():
                 assert plugins.factory(kind, name).__doc__
 
 
-def test_importing_fedsuplin_loads_no_plugin():
-    code = "import sys, fedsuplin; print([m for m in sys.modules if m.startswith('fedsuplin_plugins')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-# --- rules as plain Python -----------------------------------------------------------------------------------------------
+# --- parts that an algorithm can't be made of -------------------------------------------------------------------------
 
 SIZES = {"dim": 4, "n_arms": 5, "n_clients": 2}
-
-
-class PythonTrigger:
-    def __init__(self, rule):
-        self.fires = rule
-
-
-class PythonWeighting:
-    def __init__(self, rule):
-        self.weight = rule
-
-
-def test_python_rules_give_the_trajectory_of_the_compiled_ones():
-    from fedsuplin_plugins.triggers import Determinant
-    from fedsuplin_plugins.weightings import CorruptionWeight
-
-    problem = fsl.SyntheticProblem(**SIZES, seed=0)
-    trigger, weighting = Determinant(C=0.5), CorruptionWeight(corruption=10.0, gamma=0.2)
-    compiled = fsl.run("async", problem, horizon=2000, record="all", trigger=trigger, weighting=weighting)
-    python = fsl.run(
-        "async",
-        problem,
-        horizon=2000,
-        record="all",
-        trigger=PythonTrigger(trigger.fires),
-        weighting=PythonWeighting(weighting.weight),
-    )
-    assert (compiled.arms == python.arms).all() and (compiled.communication == python.communication).all()
-
-
-@pytest.mark.parametrize("bad", [float("nan"), -1.0, float("inf")])
-def test_a_bad_weight_ends_the_run_with_the_plugin_the_pull_and_the_results_so_far(bad):
-    count = iter(range(10**6))
-    weighting = PythonWeighting(lambda norm, sigma: bad if next(count) == 70 else 1.0)
-    with pytest.raises(fsl.PluginError, match="PythonWeighting.*negative or not finite, at pull 70") as caught:
-        fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=500, weighting=weighting, record="all")
-    assert caught.value.result.n_pulls == 70 and not caught.value.result.complete
-
-
-@pytest.mark.parametrize("part", ["trigger", "weighting"])
-def test_a_rule_that_raises_ends_the_run_with_its_error(part):
-    def explode(first, second):
-        raise RuntimeError("out of luck")
-
-    rule = PythonTrigger(explode) if part == "trigger" else PythonWeighting(explode)
-    with pytest.raises(
-        fsl.PluginError, match=f"Python{part.capitalize()}.* raised RuntimeError: out of luck, at pull 0"
-    ) as caught:
-        fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=500, **{part: rule})
-    assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_a_noise_model_with_bad_numbers_is_refused():
@@ -229,6 +172,58 @@ def test_a_noise_model_with_bad_numbers_is_refused():
 
     with pytest.raises(fsl.PluginError, match="radii must be 3 finite numbers"):
         fsl.make("async", **SIZES, horizon=10, noise=Odd())
+
+
+class Noise:
+    """One layer, no noise; what is given replaces a method."""
+
+    def __init__(self, **methods):
+        vars(self).update(methods)
+
+    def n_layers(self, setting):
+        return 1
+
+    def radii(self, setting):
+        return [1.0]
+
+    def target_widths(self, setting):
+        return [0.0]
+
+    def draw(self, rng, n):
+        return [0.0] * n, [0.0] * n
+
+    def __repr__(self):
+        return "Noise()"
+
+
+@pytest.mark.parametrize("n_layers", [0, -1, 1.0, True, "1", None])
+def test_a_noise_model_without_a_number_of_layers_is_refused(n_layers):
+    with pytest.raises(fsl.PluginError, match=rf"Noise\(\): n_layers must be a whole number of at least 1, not {n_layers!r}"):
+        fsl.make("async", **SIZES, horizon=10, noise=Noise(n_layers=lambda setting: n_layers))
+
+
+@pytest.mark.parametrize("what", ["radii", "target_widths", "radius_growth"])
+@pytest.mark.parametrize(
+    "wrong", [None, "wide", 1.0, [1.0, 1.0, 1.0], [[1.0]], [float("nan")] * 2, [float("inf")], [-1.0, 0.0]], ids=str
+)
+def test_a_noise_model_with_other_than_finite_numbers_is_refused(what, wrong):
+    with pytest.raises(fsl.PluginError, match=rf"Noise\(\): {what} must be [12] finite numbers ≥ 0, not"):
+        fsl.make("async", **SIZES, horizon=10, noise=Noise(**{what: lambda setting: wrong}))
+
+
+@pytest.mark.parametrize("method", ["n_layers", "radii", "target_widths", "radius_growth", "bind"])
+def test_a_part_that_raises_when_it_is_told_the_setting_is_named(method):
+    def explode(setting):
+        raise ZeroDivisionError("no clients")
+
+    with pytest.raises(fsl.PluginError, match=rf"Noise\(\): {method} raised ZeroDivisionError: no clients") as caught:
+        fsl.make("async", **SIZES, horizon=10, noise=Noise(**{method: explode}))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_what_bind_returns_must_offer_the_same():
+    with pytest.raises(fsl.PluginError, match="None, given as a noise model, lacks n_layers"):
+        fsl.make("async", **SIZES, horizon=10, noise=Noise(bind=lambda setting: None))
 
 
 def test_a_policy_without_a_compiled_decision_is_refused():

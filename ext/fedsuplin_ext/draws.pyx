@@ -5,6 +5,8 @@ The stream is a function of the seed alone: the same bits on every instruction s
 
 import numpy as np
 
+__all__ = ["keyed_permutation"]  # public; what draws contexts is ours
+
 from libc.stdint cimport uint64_t
 
 from fedsuplin_ext.norms cimport padded

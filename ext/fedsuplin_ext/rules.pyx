@@ -15,6 +15,15 @@ from scipy import LowLevelCallable
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
 from libc.math cimport NAN
 
+from fedsuplin_ext.signatures cimport (
+    choice_function,
+    stateful_choice_function,
+    stateful_trigger_function,
+    stateful_weight_function,
+    trigger_function,
+    weight_function,
+)
+
 __all__ = ["Rule", "from_cython", "low_level"]
 
 # By axis: the method that has the Python form, its arguments, those added for a plugin with state; the same in C.
@@ -75,7 +84,10 @@ cdef class Rule:
 
     cdef _take(self, form):
         if is_compiled(form) and not isinstance(form, LowLevelCallable):
-            form = LowLevelCallable(getattr(form, "ctypes", form))
+            form = getattr(form, "ctypes", form)
+            if form.argtypes is None:
+                raise TypeError(f"{self.name}: its ctypes function has no argtypes, so its signature can't be checked: set them")
+            form = LowLevelCallable(form)
         self.form = form
         if not isinstance(form, LowLevelCallable):
             check_arguments(self.name, self.axis, form, self.state_size > 0)
@@ -99,25 +111,38 @@ cdef class Rule:
         """The rule on numbers of yours, in the order of the Python form, through the pointer that the loop calls."""
         cdef Rule rule = Rule(self.axis, self.plugin, self.form)
         cdef double[::1] state
-        cdef const double[::1] targets
-        cdef const double[:, ::1] estimates, widths
+        expected = self.arguments
+        if len(arguments) != len(expected):
+            raise TypeError(f"{self.name} takes ({', '.join(expected)}), not {len(arguments)} arguments")
         if self.state_size:
-            state = arguments[-1]
+            state = arguments[len(arguments) - 1]
+            if state.shape[0] != self.state_size:
+                raise ValueError(f"{self.name} has state_size {self.state_size}, not {state.shape[0]}")
             rule.slots, rule.rows = &state[0], [np.asarray(state)]
-        if self.axis == "trigger":
-            value = rule.fires(0, arguments[0], arguments[1])
-        elif self.axis == "weighting":
-            value = rule.weight(0, arguments[0], arguments[1], arguments[2] if self.state_size else 0.0)
-        else:
-            estimates, widths, targets = arguments[:3]
-            rule.show(*arguments[:3])
-            value = rule.choose(
-                0, <double*>&estimates[0, 0], <double*>&widths[0, 0], <double*>&targets[0],
-                <int>estimates.shape[0], <int>estimates.shape[1], arguments[3],
-            )
+        answered = rule._called(arguments)
         if rule.error is not None:
             raise rule.error
-        return value
+        return answered
+
+    cdef _called(self, tuple arguments):
+        cdef const double[:, ::1] estimates, widths
+        cdef const double[::1] targets
+        if self.axis == "trigger":
+            return self.fires(0, arguments[0], arguments[1])
+        if self.axis == "weighting":
+            return self.weight(0, arguments[0], arguments[1], arguments[2] if self.state_size else 0.0)
+        estimates, widths, targets = arguments[0], arguments[1], arguments[2]
+        self.show(arguments[0], arguments[1], arguments[2])
+        return self.choose(
+            0, <double*>&estimates[0, 0], <double*>&widths[0, 0], <double*>&targets[0],
+            <int>estimates.shape[0], <int>estimates.shape[1], arguments[3],
+        )
+
+    @property
+    def arguments(self):
+        """What the rule is called with, by name."""
+        _, usual, added = METHODS[self.axis]
+        return usual + (added if self.state_size else ())
 
     # --- as the loop calls it ------------------------------------------------------------------------------------------
 
@@ -206,9 +231,9 @@ cdef int python_trigger(Rule rule, double gain, double elapsed, double* state) n
 
 
 cdef int answer(value) except -1:
-    """Yes or no; a function that forgot to return anything has said neither."""
-    if value is None:
-        raise TypeError("fires returned None, it must return True or False")
+    """Yes or no; None, NaN and −1, which is how a compiled trigger says that it failed, are neither."""
+    if value is None or not value >= 0:
+        raise TypeError(f"fires returned {value!r}, it must return True or False")
     return bool(value)
 
 
