@@ -25,27 +25,29 @@ from .setting import positive
 
 __all__ = ["Design", "MultiDesign", "g_optimal", "multi_client"]
 
+# A direction in which the singular value of the rows is below this part of the largest is not in their span: variances
+# along it would carry a rounding error above 1e-6, and nobody could check the design.
 RANK_THRESHOLD = 1e-10
-"""A direction in which the rows' singular value is below this part of the largest is not in their span.
 
-Variances along it would carry a rounding error above 1e-6, so that nobody could check the design."""
+# Parts of the tolerance: what the path to the weights may use, and what they may have used once rows are left out. The rest
+# is for the rounding of whoever checks the value with another formula.
+PATH_PART = 0.25
+USED_PART = 0.5
 
-STEP_LIMIT = 100
-"""Newton steps of one path. 5 to 15 are usual."""
-
-HALVING_LIMIT = 30
-"""Halvings of one step. When they do not help, rounding is what stands in the way."""
-
-KEPT = 0.01
-"""What a step leaves at least of every weight and slack."""
-
-SMALL_BLOCK = 256
-"""Up to so many rows the curvature is factored as it stands, which rounds less than the shorter form."""
+STEP_LIMIT = 100  # Newton steps of one path; 5 to 15 are usual
+HALVING_LIMIT = 30  # of one step; when they don't help, it is rounding that is in the way
+KEPT = 0.01  # what a step leaves at least of every weight and slack
+SMALL_BLOCK = 256  # up to so many rows the curvature is factored as it stands, which rounds less than the shorter form
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Shares of the pulls for K arms. `value` is the largest variance max_a x_aᵀV(π)⁺x_a, `rank` the least it could be."""
+    """Shares of the pulls for K arms. `value` is the largest variance max_a x_aᵀV(π)⁺x_a, `rank` the least it could be.
+
+    >>> design = g_optimal([[1, 0], [0, 1], [0.8, 0.6]])
+    >>> round(design.value, 5), design.rank
+    (2.0, 2)
+    """
 
     weights: np.ndarray  # K
     value: float
@@ -54,7 +56,12 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class MultiDesign:
-    """Shares of each client's pulls for K arms. `value` is Σ_i max_a x_{i,a}ᵀV_a⁺x_{i,a}, `rank` the least it could be."""
+    """Shares of each client's pulls for K arms. `value` is Σ_i max_a x_{i,a}ᵀV_a⁺x_{i,a}, `rank` the least it could be.
+
+    >>> design = multi_client([[[1], [2]], [[3], [1]]])
+    >>> round(design.value, 5), design.rank
+    (2.0, 2)
+    """
 
     weights: np.ndarray  # M × K, zero where an arm is not active
     value: float
@@ -76,7 +83,7 @@ def g_optimal(arms: Any, *, tolerance: float = 1e-6) -> Design:
     if not arms.any():
         raise InvalidInput("arms must not all be zero: there is nothing to estimate")
     problem = _Problem((_span_coordinates(arms),), np.zeros(len(arms), dtype=np.intp), 1)
-    weights = _thinned(problem, _core_set_weights(problem, tolerance), tolerance / 2)
+    weights = _thinned(problem, _core_set_weights(problem, tolerance), tolerance)
     return Design(weights, problem.value(weights), problem.rank)
 
 
@@ -89,9 +96,9 @@ def multi_client(contexts: Any, active: Any = None, *, shared: bool = False, tol
 
     Contexts that are not active are not looked at. A client whose active contexts are all zero spreads its pulls evenly.
 
-    >>> design = multi_client([[[1, 0], [1, 0]], [[0, 1], [2, 0]]])  # both clients inform arm 1, each a part of arm 0
-    >>> design.weights.round(3).tolist(), design.rank
-    ([[0.667, 0.333], [0.667, 0.333]], 3)
+    >>> contexts = [[[1, 0], [1, 0]], [[0, 1], [2, 0]]]  # for arm 0 both clients are needed, for arm 1 the second tells more
+    >>> multi_client(contexts).weights.round(3).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
     """
     contexts = _as_floats("contexts", contexts, ("clients", "arms", "dim"))
     tolerance = positive("tolerance", tolerance)
@@ -104,7 +111,7 @@ def multi_client(contexts: Any, active: Any = None, *, shared: bool = False, tol
     clients, arms = (np.concatenate(part) for part in zip(*blocks, strict=True))
     informed, index = np.unique(clients, return_inverse=True)
     problem = _Problem(tuple(_span_coordinates(contexts[block]) for block in blocks), index, len(informed))
-    found = _thinned(problem, _path_weights(problem, tolerance / 4), tolerance / 2)
+    found = _thinned(problem, _path_weights(problem, tolerance), tolerance)
     weights = active / active.sum(axis=1, keepdims=True)
     weights[informed] = 0.0
     weights[clients, arms] = found
@@ -174,20 +181,21 @@ def _variances(whitened: list[np.ndarray]) -> np.ndarray:
 
 
 def _core_set_weights(problem: _Problem, tolerance: float) -> np.ndarray:
-    """Weights of one client's rows with a value of at most rank·(1 + tolerance/2), on a core set of the rows.
+    """Weights of one client's rows with a value within USED_PART of the tolerance, on a core set of the rows.
 
     The start of Kumar and Yildirim (2005): a row with the largest part orthogonal to those before it, which is what QR
-    pivots on. Then, as long as rows outside are above the bound, the optimum of the core set and some of those rows join it.
+    pivots on. Then the optimum on the core set, and as long as rows outside are above the bound, some of them join: as many
+    as the rank twice, then as many as there are. With a tolerance of 1 that ends at about three times the rank.
     """
-    (rows,), rank = problem.blocks, problem.rank
+    (rows,), rank, bound = problem.blocks, problem.rank, problem.rank * (1 + USED_PART * tolerance)
     core = _spread_out(rows)
     while True:
         part = _Problem((rows[core],), problem.clients[core], 1)
         weights = np.zeros(len(rows))
-        weights[core] = _path_weights(part, tolerance / 4)
+        weights[core] = _path_weights(part, tolerance)
         whitened = problem.whitened(weights)
         variances = _variances(whitened)
-        above = np.flatnonzero(variances > rank * (1 + tolerance / 2))
+        above = np.flatnonzero(variances > bound)
         if not len(above):
             return weights
         spread = above[_spread_out(whitened[0][above])]  # the largest alone would often be neighbours of each other
@@ -202,8 +210,8 @@ def _spread_out(rows: np.ndarray) -> np.ndarray:
 
 
 def _thinned(problem: _Problem, weights: np.ndarray, tolerance: float) -> np.ndarray:
-    """The weights without the smallest, as many as can go with a value of at most rank·(1 + tolerance), by bisection."""
-    order, bound = np.argsort(weights, kind="stable"), problem.rank * (1 + tolerance)
+    """The weights without the smallest, as many as can go with a value within USED_PART of the tolerance, by bisection."""
+    order, bound = np.argsort(weights, kind="stable"), problem.rank * (1 + USED_PART * tolerance)
     low, high = 0, len(order)
     while high - low > 1:
         middle = (low + high) // 2
@@ -260,24 +268,24 @@ class _Step:
 
 
 def _path_weights(problem: _Problem, tolerance: float) -> np.ndarray:
-    """Weights with a value of at most rank·(1 + tolerance), by following the central path (a primal-dual interior point).
+    """Weights with a value within PATH_PART of the tolerance, by following the central path (a primal-dual interior point).
 
     On the path π_p (ν_i − variance_p) = μ for each row p of client i, of n rows in all. Summed, Σ_i ν_i = rank + nμ, and ν_i
     is above the client's variances: the value is at most rank + nμ, and falls to the rank with μ. Each step solves Newton's
     equations, so that arms nearly collinear or many optimal designs, which slow first-order methods down, do not matter.
     """
-    size, rank, value = len(problem.clients), problem.rank, np.inf
-    lowest_barrier = tolerance * rank / (4 * size)  # further down there is nothing to gain but rounding errors
+    size, rank, excess, goal = len(problem.clients), problem.rank, np.inf, PATH_PART * tolerance
+    lowest_barrier = goal * rank / (4 * size)  # further down there is nothing to gain but rounding errors
     with contextlib.suppress(LinAlgError):  # equations too close to singular end the path as the limit does
         point = _start(problem)
         for _ in range(STEP_LIMIT):
-            value = problem.largest_by_client(point.variances).sum()
-            if value <= rank * (1 + tolerance):
+            excess = problem.largest_by_client(point.variances).sum() / rank - 1
+            if excess <= goal:
                 return point.weights
-            point = _next(problem, point, lowest_barrier)
+            point = _advanced(problem, point, lowest_barrier)
     raise NumericalError(
-        f"the design of {size} rows reached a value of rank·(1 + {value / rank - 1:.1e}) and not rank·(1 + {tolerance:.1e}), "
-        f"with rank {rank}, within {STEP_LIMIT} steps; ask for a larger tolerance"
+        f"the design of {size} contexts of rank {rank} reached a value of rank·(1 + {excess:.1e}) in at most {STEP_LIMIT} steps; "
+        f"a tolerance of {tolerance:.1e} takes rank·(1 + {goal:.1e}). Ask for a larger tolerance"
     )
 
 
@@ -290,7 +298,7 @@ def _start(problem: _Problem) -> _Point:
     return _Point(weights, prices[problem.clients] - variances, prices, whitened, variances)
 
 
-def _next(problem: _Problem, point: _Point, lowest_barrier: float) -> _Point:
+def _advanced(problem: _Problem, point: _Point, lowest_barrier: float) -> _Point:
     """A step with Mehrotra's choice of μ: the further a step straight to μ = 0 would come, the lower."""
     newton = _Newton(problem, point)
     straight = newton.step(0.0)
@@ -332,7 +340,7 @@ class _Newton:
         self.inverses = [_inverse(rows, scale) for rows, scale in zip(point.whitened, scales, strict=True)]
         self.sums = np.equal.outer(problem.clients, np.arange(problem.n_clients)).astype(float)  # Aᵀ
         self.spread = self.solve(self.sums)
-        self.price_factor = cho_factor(self.sums.T @ self.spread)
+        self.price_factor = cho_factor(self.sums.T @ self.spread, check_finite=False)
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         parts = zip(self.inverses, self.problem.cut(right), strict=True)
@@ -341,7 +349,7 @@ class _Newton:
     def step(self, target: float | np.ndarray) -> _Step:
         point = self.point
         free = self.solve(point.variances - point.prices[self.problem.clients] + target / point.weights)
-        prices = cho_solve(self.price_factor, self.problem.sum_by_client(free))
+        prices = cho_solve(self.price_factor, self.problem.sum_by_client(free), check_finite=False)
         weights = free - self.spread @ prices
         slacks = (target - point.slacks * weights) / point.weights - point.slacks
         return _Step(weights, slacks, prices)
@@ -379,15 +387,21 @@ def _scaled(scale: np.ndarray, values: np.ndarray) -> np.ndarray:
     return (scale * values.T).T
 
 
-def _as_floats(name: str, values: Any, axes: tuple[str, ...]) -> np.ndarray:
+def _as_array(name: str, values: Any, axes: tuple[str, ...]) -> np.ndarray:
+    shape = f"({', '.join(axes)})"
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise InvalidInput(f"{name} must be an array of the shape ({', '.join(axes)}): {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidInput(f"{name} must be real numbers, not {array.dtype}")
+        raise InvalidInput(f"{name} must be an array of the shape {shape}: {error}") from None
     if array.ndim != len(axes) or not array.size:
-        raise InvalidInput(f"{name} must have the shape ({', '.join(axes)}), each at least 1, not {array.shape}")
+        raise InvalidInput(f"{name} must have the shape {shape}, each at least 1, not {array.shape}")
+    return array
+
+
+def _as_floats(name: str, values: Any, axes: tuple[str, ...]) -> np.ndarray:
+    array = _as_array(name, values, axes)
+    if array.dtype.kind not in "fiu":
+        raise InvalidInput(f"{name} must be real numbers, not {array.dtype}")
     return array.astype(float)
 
 
@@ -402,7 +416,7 @@ def _refuse_infinite(name: str, array: np.ndarray, where: Any = True) -> None:
 def _checked_active(active: Any, shape: tuple[int, int]) -> np.ndarray:
     if active is None:
         return np.ones(shape, dtype=bool)
-    active = np.asarray(active)
+    active = _as_array("active", active, ("clients", "arms"))
     if active.dtype != bool or active.shape != shape:
         raise InvalidInput(f"active must be booleans of the shape {shape}, as the contexts, not {active.dtype} of {active.shape}")
     without = np.flatnonzero(~active.any(axis=1))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .algorithm import PRESETS
+from .algorithm import PRESETS, SYNCS
 from .problem import CONTEXT_LAWS
 
 DEFAULT_BUDGET = 50.0
@@ -135,7 +135,7 @@ PARTS = [
     _choice("--trigger", metavar="NAME", help="Another trigger: determinant, periodic, always, never, …"),
     _choice("--weighting", metavar="NAME", help="Another weighting: unit, variance, corruption, …"),
     _choice("--assume", metavar="NAME", help="Another noise model to take radii and widths from."),
-    _choice("--syncs", type=click.Choice(["one", "all"]), help="Who syncs: one client, or all at the end of a round."),
+    _choice("--syncs", type=click.Choice(list(SYNCS)), help="Who syncs: one client, all after a round, or one and a push."),
     _choice("--lazy/--eager", default=None, help="Decide from the last download alone, or from all that was gathered."),
 ]
 CONSTANTS = [

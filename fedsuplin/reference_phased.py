@@ -44,15 +44,17 @@ class Phase:
 def play_phases(algorithm: Algorithm, problem: Any, pulls: Iterator[Pull], ledger: Ledger) -> None:
     """Play what is planned; when a phase is over, the next one begins with its last pull. In PE each client has phases of
     its own, in Fed-PE all have the same."""
-    traffic = Traffic()
-    alone = {"PhasedElimination": True, "FedPE": False}[type(algorithm.policy).__name__]
-    if alone:
+    traffic, M = Traffic(), algorithm.n_clients
+    name = type(algorithm.policy).__name__
+    if name == "PhasedElimination":
         systems = [phased_elimination(algorithm, arms) for arms in problem.fixed_arms]
-    else:
+    elif name == "FedPE":
         systems = [fed_pe(algorithm, problem, traffic)]
+    else:
+        systems = third_party(algorithm.policy.begin(algorithm, problem), M, traffic)
     phases = [next(system) for system in systems]
     for pull in pulls:
-        system, client = (pull.client, 0) if alone else (0, pull.client)
+        system, client = (pull.client, 0) if len(systems) == M > 1 else (0, pull.client)
         arm = phases[system].arm(client)
         reward = ledger.reward(pull, arm)
         phases[system].observe(client, arm, reward)
@@ -87,6 +89,22 @@ def elimination_plan(algorithm: Algorithm, arms: np.ndarray, phase_number: int) 
     return np.where(design.weights > 0, np.clip(np.ceil(pulls), 1, algorithm.horizon), 0)
 
 
+def third_party(planned: Any, n_clients: int, traffic: Traffic) -> list[Iterator[Phase]]:
+    """A policy that is neither: by what it plans and makes of the phases itself, one system for all or one for each client."""
+
+    def system(clients: np.ndarray) -> Iterator[Phase]:
+        while True:
+            phase = Phase(planned.plan[clients], planned.idle[clients])
+            yield phase
+            counts, sums = np.zeros(planned.plan.shape, int), np.zeros(planned.plan.shape)
+            counts[clients], sums[clients] = phase.counts, phase.sums
+            for name, amount in planned.advance(clients, counts, sums).items():
+                setattr(traffic, name, getattr(traffic, name) + amount)
+
+    everybody = np.arange(n_clients)
+    return [system(everybody)] if planned.together else [system(each) for each in np.split(everybody, n_clients)]
+
+
 def fed_pe(algorithm: Algorithm, problem: Any, traffic: Traffic) -> Iterator[Phase]:
     """Fed-PE: in phase p the server solves the multi-client design π over the active arms; client i pulls its active arm a
     ⌈π_{i,a} f_p⌉ times, f_p = K d 2^(p−1), and uploads its sums; the server fits θ̂_g for each group of arms with the same θ
@@ -114,7 +132,10 @@ def groups(algorithm: Algorithm, problem: Any) -> np.ndarray:
 
 
 def federated_plan(algorithm: Algorithm, contexts: np.ndarray, active: np.ndarray, group: np.ndarray, f: int) -> np.ndarray:
-    """⌈π_{i,a} f⌉; a client who would have nothing to do pulls its lowest active arm once."""
+    """⌈π_{i,a} f⌉; a client who would have nothing to do pulls its lowest active arm once. Where only zero vectors are left,
+    each client pulls its lowest forever."""
+    if not contexts[active].any():
+        return algorithm.horizon * np.eye(algorithm.n_arms)[active.argmax(axis=1)]
     design = multi_client(contexts, active, shared=not group.any())
     plan = np.where(active, np.clip(np.ceil(design.weights * f), 0, algorithm.horizon), 0)
     for i in np.flatnonzero(~plan.any(axis=1)):

@@ -33,6 +33,7 @@ from fedsuplin_ext.rules import METHODS, Rule
 from . import reference
 from .algorithm import AXES, PRESETS, Algorithm, keywords_of, make
 from .errors import InvalidInput, MissingExtra, PluginWarning, unknown
+from .fixed_arms import FixedArmsProblem
 from .problem import ArrayProblem, SyntheticProblem, check_chunk, drawn
 from .registry import KINDS, SINGULAR, plugins
 from .registry import check as offering
@@ -907,8 +908,9 @@ def games(subject: Subject) -> Iterator[tuple[str, Algorithm, Any]]:
     for title, variant, more in openings(subject):
         algorithm = called(title, make, variant, **sizes, **more)
         noise = algorithm.noise if subject.kind in ("variants", "noise_models") else "bounded"  # with σ_t that varies
-        yield title, algorithm, SyntheticProblem(**sizes, noise=noise)
-    if subject.kind == "policies":
+        phased = algorithm.kernel == "phased"
+        yield title, algorithm, (FixedArmsProblem if phased else SyntheticProblem)(**sizes, noise=noise)
+    if subject.kind == "policies" and not phased:
         yield f"{title}, some arms missing,", algorithm, with_arms_missing(subject.game)
 
 

@@ -145,9 +145,7 @@ OFUL = Variant(
     trigger="never",
     noise="self-normalised",
     lazy=False,
-    claim=Claim(
-        "single player", "infinite", Bound("d √(T log T)", lambda s: s.dim * math.sqrt(s.horizon * math.log(s.horizon))), None
-    ),
+    claim=Claim("single player", "infinite", Bound("d √(T log T)", d=1, T=0.5, log_T=0.5), None),
     presets={"theory": {}, "practical": HALF},
 )
 GREEDY = replace(
@@ -171,7 +169,7 @@ SUPLINUCB = Variant(
     claim=Claim(
         "single player",
         "adversarial",
-        Bound("√(d T log³ T)", lambda s: math.sqrt(s.dim * s.horizon * math.log(s.horizon) ** 3)),
+        Bound("√(d T log³ T)", d=0.5, T=0.5, log_T=1.5),
         None,
     ),
     presets={"theory": {}, "practical": {"alpha_scale": 0.15, "ridge": 0.1}},
@@ -183,8 +181,8 @@ FEDLINUCB = Variant(
     claim=Claim(
         "async",
         "infinite",
-        Bound("d √T log T", lambda s: s.dim * math.sqrt(s.horizon) * math.log(s.horizon)),
-        Bound("d M² log T", lambda s: s.dim * s.n_clients**2 * math.log(s.horizon)),
+        Bound("d √T log T", d=1, T=0.5, log_T=1),
+        Bound("d M² log T", d=1, M=2, log_T=1),
     ),
     presets={"theory": {}, "practical": {**HALF, "C": 1.0, "radius": "self-normalised"}},
 )
@@ -208,8 +206,8 @@ DISLINUCB = Variant(
     claim=Claim(
         "sync",
         "infinite",
-        Bound("d √T log² T", lambda s: s.dim * math.sqrt(s.horizon) * math.log(s.horizon) ** 2),
-        Bound("d M^(3/2)", lambda s: s.dim * s.n_clients**1.5),
+        Bound("d √T log² T", d=1, T=0.5, log_T=2),
+        Bound("d M^(3/2)", d=1, M=1.5),
     ),
     presets={"theory": {}, "practical": HALF},
 )

@@ -18,6 +18,7 @@ from fedsuplin.design import g_optimal, multi_client
 from fedsuplin_plugins.noise import Gaussian
 
 TIE = 1e-9
+MOST_DOUBLINGS = 200  # without noise a phase is but a few pulls, and there are many
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class EliminationPhases:
             return
         design = g_optimal(arms)
         scale = (noise.alpha_scale * noise.noise_scale) ** 2 * math.log(self._arms.shape[1] * phase * (phase + 1) / noise.delta)
-        pulls = np.ceil(2 * design.value * design.weights * 4.0**phase * scale)
+        pulls = np.ceil(np.ldexp(2 * design.value * design.weights * scale, min(2 * phase, MOST_DOUBLINGS)))
         self.plan[client, kept] = np.where(design.weights > 0, np.clip(pulls, 1, horizon), 0)
 
     def _drop(self, client: int, counts: np.ndarray, sums: np.ndarray) -> None:
@@ -138,6 +139,10 @@ class SharedPhases:
         n_clients, n_arms, dim = self._arms.shape
         pulls_a_client = n_arms * dim * 2.0**self._phase
         self._phase += 1
+        if not self._arms[self._active].any():  # every arm left gives nothing: any will do, for good
+            self.plan = np.zeros((n_clients, n_arms), np.int64)
+            self.plan[np.arange(n_clients), self._active.argmax(axis=1)] = self._algorithm.horizon
+            return
         weights = multi_client(self._arms, self._active, shared=self._shared).weights
         self.plan = np.minimum(np.ceil(weights * pulls_a_client), self._algorithm.horizon).astype(np.int64)
         for client in np.flatnonzero(self.plan.sum(axis=1) == 0):
@@ -185,7 +190,7 @@ class SharedPhases:
 
 # --- registered --------------------------------------------------------------------------------------------------------------
 
-REGRET = Bound("√(d T log T)", lambda s: math.sqrt(s.dim * s.horizon * math.log(s.horizon)))
+REGRET = Bound("√(d T log T)", d=0.5, T=0.5, log_T=0.5)
 PE = Variant(
     summary="phased elimination by G-optimal designs: each client alone, for fixed arms",
     policy="pe",
@@ -206,7 +211,7 @@ FED_PE = Variant(
         "sync",
         "fixed",
         REGRET,
-        Bound("d² M K log T", lambda s: s.dim**2 * s.n_clients * s.n_arms * math.log(s.horizon)),
+        Bound("d² M K log T", d=2, M=1, K=1, log_T=1),
     ),
     presets={"theory": {}, "practical": {"alpha_scale": 0.3}},
 )

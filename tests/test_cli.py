@@ -416,13 +416,13 @@ def test_plugins_says_which_package_and_entry_point_each_comes_from_and_by_which
     text = " ".join(call("plugins").stdout.split())
     sources = {source["entry_point"]: source for source in numbers("plugins")["sources"]}
     ours = {"package": "fedsuplin", "version": fsl.__version__, "error": None}
-    assert sources["baselines"] == ours | {
-        "entry_point": "baselines",
-        "hooks": ["fedsuplin_register_variants"],
-        "registered": [["variants", "oful"]],
+    assert sources["arrivals"] == ours | {
+        "entry_point": "arrivals",
+        "hooks": ["fedsuplin_register_arrivals"],
+        "registered": [["arrivals", name] for name in ("round-robin", "click-leave", "random")],
     }
     assert f"fedsuplin {fsl.__version__}" in text
-    assert "baselines variants: oful" in text
+    assert "arrivals arrivals: round-robin, click-leave, random" in text
     registered = {tuple(pair) for source in sources.values() for pair in source["registered"]}
     assert {("triggers", "determinant"), ("problems", "synthetic")} <= registered
 

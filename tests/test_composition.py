@@ -105,7 +105,7 @@ def test_the_plain_variant_adds_nothing():
 
 @pytest.mark.parametrize("name", ["sync+", "+sync", "sync++robust", "sync+robst", "sync + robust"])
 def test_a_part_of_the_name_that_is_unknown_is_named(name):
-    with pytest.raises(fsl.UnknownName, match=r"unknown variant '(|robst|sync )'.*Available: async, .*sync, variance"):
+    with pytest.raises(fsl.UnknownName, match=r"unknown variant '(|robst|sync )'.*Available: async, .*sync, uniform, variance"):
         make(name)
 
 

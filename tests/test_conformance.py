@@ -32,6 +32,7 @@ test_built_ins_conform = conformance(
     parameters={
         "synthetic": {"dim": 3, "n_arms": 4, "n_clients": 2},
         "array": ARRAYS,
+        "fixed-arms": {"dim": 3, "n_arms": 4, "n_clients": 2, "own_arms": True},
         "weightings-corruption": {"corruption": 5.0},  # without, it is 1 whatever it is asked
         "corrupted": {"corruption": 5.0},
     },

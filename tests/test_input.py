@@ -118,12 +118,16 @@ def test_the_layout_of_an_array_does_not_matter(layout):
         ({"ridge": 0}, "ridge must be positive, not 0"),
         ({"C": -1}, "C must be at least 0, not -1"),
         ({"trigger": "periodic", "every": 0}, "every must be a whole number of at least 1, not 0"),
-        ({"syncs": "some"}, "syncs must be 'one' or 'all', not 'some'"),
     ],
 )
 def test_parameters_out_of_range_are_refused(changes, message):
     with pytest.raises(fsl.InvalidInput, match=message):
         fsl.make("async", **(SIZES | changes))
+
+
+def test_an_unknown_way_to_sync_is_refused():
+    with pytest.raises(fsl.UnknownName, match="unknown way to sync 'some'.*Available: all, one, push"):
+        fsl.make("async", **SIZES, syncs="some")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_parameters_of_the_other_variants_out_of_range_are_refused(variant, chan
     [
         (
             lambda: fsl.make("asinc", **SIZES),
-            "unknown variant 'asinc'. Did you mean 'async'.*Available: async, oful, robust, sync, variance",
+            "unknown variant 'asinc'. Did you mean 'async'.*Available: async, async-linucb, dislinucb.*sync, uniform, variance",
         ),
         (
             lambda: fsl.make("async", **SIZES, preset="practicle"),

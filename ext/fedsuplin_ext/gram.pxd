@@ -57,4 +57,5 @@ cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogi
 cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil
 cdef int settle(Work* w, Snapshot* s) noexcept nogil
+cdef double growth(const Work* w, double after, double before) noexcept nogil
 cdef int rebase(Work* w, const Snapshot* held, Pending* p) noexcept nogil

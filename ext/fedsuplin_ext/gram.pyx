@@ -6,10 +6,11 @@ inverse follows by rank-one steps and is factorised anew every `refresh` steps, 
 something else when a matrix is no longer positive definite or finite.
 """
 
-from libc.math cimport isfinite, log1p, sqrt
+from libc.math cimport fabs, isfinite, log1p, sqrt
 from libc.string cimport memcpy, memset
 
 cdef int OVERFLOW = -1
+cdef double ROUNDING = 1e-15
 
 
 cdef int factorise(Work* w, const double* gram, double* inverse, double* log_det) noexcept nogil:
@@ -123,6 +124,12 @@ cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil:
             w.k.add_outer_upper(gram, gram, w.ld, p.delta + j * w.ld, 1.0, w.d)
 
 
+cdef double growth(const Work* w, double after, double before) noexcept nogil:
+    """By how much a ln det has grown, from two that were worked out apart; 0 where the difference is but rounding."""
+    cdef double gain = after - before
+    return gain if gain > ROUNDING * w.d * (1 + fabs(after + w.log_det_ridge)) else 0.0
+
+
 cdef int refresh_client(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
     """(A+ΔA)⁻¹ and the gain from a fresh factorisation."""
     cdef double log_det
@@ -130,7 +137,7 @@ cdef int refresh_client(Work* w, const Snapshot* held, Pending* p) noexcept nogi
     memcpy(w.matrix, held.gram, w.d * w.ld * sizeof(double))
     add_delta(w, w.matrix, p)
     info = factorise(w, w.matrix, p.inverse, &log_det)
-    p.gain = log_det - held.log_det
+    p.gain = growth(w, log_det, held.log_det)
     p.age = 0
     return info
 

@@ -9,7 +9,7 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 
-from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, merge, observe, outgrow, rebase, settle
+from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, growth, merge, observe, outgrow, rebase, settle
 from fedsuplin_ext.norms cimport padded, pick
 from fedsuplin_ext.quiet cimport FIRST_PATIENCE
 from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
@@ -327,7 +327,7 @@ cdef class Engine:
             sent = 0
             for s in range(self.numbers.n_layers):
                 at = self.layers + <Py_ssize_t>j * self.numbers.n_layers + s
-                if at.held != self.server[s] and self.server[s].log_det - at.held.log_det > self.push_threshold:
+                if at.held != self.server[s] and growth(&self.work, self.server[s].log_det, at.held.log_det) > self.push_threshold:
                     status = self.download(j, s)
                     if status != DONE:
                         return status
