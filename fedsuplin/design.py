@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, qr
 
 from .errors import InvalidInput, NumericalError
 from .setting import positive
@@ -172,8 +172,12 @@ class _Problem:
 
 
 def _whitened(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """rows · L⁻ᵀ for V = LLᵀ. In coordinates of the span L is far from singular: its inverse costs no accuracy.
+
+    And no time, where a triangular solve by SciPy's OpenBLAS wakes all threads for four rows.
+    """
     root = np.linalg.cholesky(rows.T @ (weights[:, None] * rows))
-    return solve_triangular(root, rows.T, lower=True, check_finite=False).T
+    return rows @ np.linalg.inv(root).T
 
 
 def _variances(whitened: list[np.ndarray]) -> np.ndarray:
@@ -195,7 +199,7 @@ def _core_set_weights(problem: _Problem, tolerance: float) -> np.ndarray:
         weights[core] = _path_weights(part, tolerance)
         whitened = problem.whitened(weights)
         variances = _variances(whitened)
-        above = np.flatnonzero(variances > bound)
+        above = np.setdiff1d(np.flatnonzero(variances > bound), core)  # those of the core are not, but for rounding
         if not len(above):
             return weights
         spread = above[_spread_out(whitened[0][above])]  # the largest alone would often be neighbours of each other

@@ -106,7 +106,7 @@ def outcome(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def problem_in_words(problem: Any, horizon: int, algorithm: Algorithm) -> str:
     sizes = f"d={problem.dim}, K={problem.n_arms}, M={problem.n_clients}, T={horizon:,}"
-    if not isinstance(problem, SyntheticProblem):
+    if type(problem) is not SyntheticProblem:  # nor one derived from it: the words below are of random contexts
         return f"{sizes}\n{problem!r}"
     arrival = problem.spec["parameters"]["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
     laws = f"contexts {CONTEXTS[problem.contexts]}, {noise_in_words(problem)}"

@@ -35,8 +35,10 @@ class DisLinUCBTrigger(TimedDeterminant):
 
 @dataclass(frozen=True)
 class UploadDownload:
-    """Upload when det(A_i)/det(A_i − ΔA_i) > γ_U; the server sends client j what it lacks when that raises its det by more
-    than γ_D. Both default to e^(1/M)."""
+    """Upload when det(A_i)/det(A_i − ΔA_i) > γ_U; be sent what one lacks when that raises one's det by more than γ_D.
+
+    Both default to e^(1/M).
+    """
 
     gamma_u: float | None = None
     gamma_d: float | None = None

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsuplin import Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
-from fedsuplin.design import g_optimal, multi_client
+from fedsuplin.design import Design, g_optimal, multi_client
 from fedsuplin_plugins.noise import Gaussian
 
 TIE = 1e-9
@@ -60,6 +60,7 @@ class EliminationPhases:
         n_clients, n_arms, _ = arms.shape
         self._kept = np.ones((n_clients, n_arms), bool)
         self._phase = np.zeros(n_clients, int)
+        self._designs: dict[bytes, Design] = {}  # clients with the same arms left need but one
         self.plan, self.idle = np.zeros((n_clients, n_arms), np.int64), np.zeros(n_clients, np.int64)
         for client in range(n_clients):
             self._plan(client)
@@ -80,10 +81,16 @@ class EliminationPhases:
         if not arms.any():  # every arm left gives nothing: any will do, for good
             self.plan[client, kept[0]] = horizon
             return
-        design = g_optimal(arms)
+        design = self._design(arms)
         scale = (noise.alpha_scale * noise.noise_scale) ** 2 * math.log(self._arms.shape[1] * phase * (phase + 1) / noise.delta)
         pulls = np.ceil(np.ldexp(2 * design.value * design.weights * scale, min(2 * phase, MOST_DOUBLINGS)))
         self.plan[client, kept] = np.where(design.weights > 0, np.clip(pulls, 1, horizon), 0)
+
+    def _design(self, arms: np.ndarray) -> Design:
+        key = arms.tobytes()
+        if key not in self._designs:
+            self._designs[key] = g_optimal(arms)
+        return self._designs[key]
 
     def _drop(self, client: int, counts: np.ndarray, sums: np.ndarray) -> None:
         """Least squares from this phase alone; arms more than 2ε below the best go."""
