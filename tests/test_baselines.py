@@ -272,3 +272,72 @@ def test_every_system_of_table_1_is_here_with_its_bounds():
         assert claims[name].regret(setting) == pytest.approx(regret)
         found = claims[name].communication
         assert found is None if communication is None else found(setting) == pytest.approx(communication)
+
+
+# --- phased policies of others -------------------------------------------------------------------------------------------
+
+
+class Halving:
+    """Sequential halving by sums of rewards, a phase of eight pulls an arm: what a third party may write."""
+
+    kernel = "phased"
+
+    def begin(self, algorithm, problem):
+        return HalvingPhases(problem.fixed_arms.shape[:2])
+
+
+class HalvingPhases:
+    together = False
+
+    def __init__(self, shape):
+        self.kept = np.ones(shape, bool)
+        self.plan, self.idle = 8 * self.kept.astype(np.int64), np.zeros(shape[0], np.int64)
+
+    def advance(self, clients, counts, sums):
+        for client in clients:
+            means = np.where(self.kept[client], sums[client], -np.inf)
+            self.kept[client] = means >= np.median(means[self.kept[client]])
+            self.plan[client] = 8 * self.kept[client]
+        return {"communication": len(clients)}
+
+
+def test_a_third_partys_phases_are_played_and_have_a_twin():
+    problem = fsl.FixedArmsProblem(3, 8, 3, horizon=900, seed=1)
+    result = assert_twins(made("pe", problem, policy=Halving()), problem)
+    assert result.communication[-1] > 9 and result.regret[-1] < 0.6 * result.uniform_regret[-1]
+
+
+@pytest.mark.parametrize(
+    ("advance", "message"),
+    [
+        (lambda self, *_: 1 / 0, "HalvingPhases raised ZeroDivisionError: division by zero, after pull 63"),
+        (lambda self, *_: setattr(self, "plan", 0 * self.plan) or {}, "a phase needs at least one pull for each client"),
+        (lambda self, *_: {"telegrams": 3}, "traffic is counted as communication, .*, not as telegrams"),
+    ],
+)
+def test_phases_that_go_wrong_end_the_run_and_keep_what_was_recorded(advance, message, monkeypatch):
+    monkeypatch.setattr(HalvingPhases, "advance", advance)
+    problem = fsl.FixedArmsProblem(3, 8, 1, horizon=900, seed=1)
+    with pytest.raises(fsl.PluginError, match=message) as caught:
+        fsl.run(made("pe", problem, policy=Halving()), problem, record="all")
+    assert caught.value.result.n_pulls == 64
+
+
+def test_without_noise_phases_are_short_and_many():
+    problem = fsl.FixedArmsProblem(1, 1, 1, horizon=2000, seed=1)
+    assert_twins(made("pe", problem, alpha_scale=0.0), problem)
+
+
+def test_clients_whose_arms_left_are_all_zero_play_on():
+    arms = [[0, 0], [-1, 0], [0, -1]]
+    problem = fsl.FixedArmsProblem(2, 3, 2, arms=arms, theta=[0.8, 0.6], horizon=2000)
+    assert (assert_twins(made("fed-pe", problem), problem).arms[-100:] == 0).all()
+
+
+def test_a_push_of_nothing_is_not_sent():
+    """A client that has seen only zero contexts has learnt nothing, however its ln det is rounded."""
+    contexts = np.zeros((3, 1, 2))
+    contexts[1] = [0.43454435826869126, -0.9006504320194663]
+    problem = fsl.ArrayProblem(contexts, [1, 0, 1], theta=[0.5, 0.5])
+    result = assert_twins(made("async-linucb", problem, gamma_u=1.0, gamma_d=1.0), problem)
+    assert result.communication.tolist() == [0, 2, 2]

@@ -16,6 +16,7 @@ from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, thet
 
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
 FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
+TRAFFIC = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
 cdef int BAD_ARM = -2
 STATUS = (
     "done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client",
@@ -439,24 +440,18 @@ cdef class Engine:
         self.counts[who], self.reward_sums[who] = 0, 0.0
         self.left[who] = self.plan[who].sum(axis=1)
         self.together, self.unfinished = together, int((self.left > 0).sum())
-        for name, amount in (traffic or {}).items():
-            self._charge(name, amount)
+        self._charge(traffic or {})
         if self.totals.pulls:
             self.record()
 
-    def _charge(self, str name, long long amount):
-        if name == "communication":
-            self.totals.communication += amount
-        elif name == "messages_up":
-            self.totals.messages_up += amount
-        elif name == "messages_down":
-            self.totals.messages_down += amount
-        elif name == "bytes_up":
-            self.totals.bytes_up += amount
-        elif name == "bytes_down":
-            self.totals.bytes_down += amount
-        else:
-            raise ValueError(f"no traffic is called {name!r}")
+    def _charge(self, traffic):
+        if not set(traffic) <= set(TRAFFIC):
+            raise ValueError(f"traffic is counted as {', '.join(TRAFFIC)}, not as {', '.join(traffic)}")
+        self.totals.communication += traffic.get("communication", 0)
+        self.totals.messages_up += traffic.get("messages_up", 0)
+        self.totals.messages_down += traffic.get("messages_down", 0)
+        self.totals.bytes_up += traffic.get("bytes_up", 0)
+        self.totals.bytes_down += traffic.get("bytes_down", 0)
 
     cdef int planned(self, int client) noexcept nogil:
         """The lowest arm with pulls left in this client's plan; its idle arm when there is none."""
