@@ -129,7 +129,7 @@ def _places(informative: np.ndarray, shared: bool) -> list[tuple[np.ndarray, ...
 def _span_coordinates(rows: np.ndarray) -> np.ndarray:
     """The rows in coordinates of their span in which Σ_p x_p x_pᵀ = I; variances are the same in all coordinates.
 
-    The largest entry is divided out first: squares of 1e200 are not floats.
+    The largest entry is divided out first: a singular value of floats need not be one, if they are near the largest float.
     """
     left, singular, _ = np.linalg.svd(rows / np.abs(rows).max(), full_matrices=False)
     return np.ascontiguousarray(left[:, singular > RANK_THRESHOLD * singular[0]])

@@ -24,7 +24,7 @@ def variances(rows, weights):
 
 
 def rank_of(rows):
-    singular = np.linalg.svd(rows, compute_uv=False)
+    singular = np.linalg.svd(rows / max(np.abs(rows).max(), 1e-307), compute_uv=False)
     return int((singular > 1e-10 * singular[0]).sum())
 
 
@@ -147,7 +147,7 @@ def test_nearly_collinear_arms(separation):
         assert_optimal(arms, g_optimal(arms))
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-6, 1.0, 1e200])
+@pytest.mark.parametrize("scale", [1e-300, 1e-6, 1.0, 1e200, 5e307])
 def test_any_unit_of_length(scale):
     arms = normal(6, 20, 3)
     design = g_optimal(scale * arms)
@@ -344,6 +344,44 @@ def test_a_client_that_can_learn_nothing_spreads_its_pulls():
 def test_clients_nearly_alike(separation, shared):
     contexts = unit(36, 1, 6, 4) + separation * unit(37, 12, 6, 4)
     assert_multi_optimal(contexts, None, multi_client(contexts, shared=shared), shared)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_clients_with_contexts_of_very_different_lengths(shared):
+    """In a few of a hundred, a step with the second-order term would lead down."""
+    for seed in range(50):
+        lengths = 10 ** np.random.default_rng(seed).uniform(-6, 0, size=(7, 8, 1))
+        contexts = lengths * normal(seed, 7, 8, 2)
+        assert_multi_optimal(contexts, None, multi_client(contexts, shared=shared), shared)
+
+
+@pytest.mark.parametrize("seed", [552, 637])
+def test_steps_that_lead_too_far_are_halved(seed):
+    """Of thousands of such contexts along the axes, two where whole steps go round in circles."""
+    rng = np.random.default_rng(seed)
+    contexts = np.eye(4)[rng.integers(4, size=(7, 8))] * 10 ** rng.uniform(-6, 0, size=(7, 8, 1))
+    assert_multi_optimal(contexts, None, multi_client(contexts))
+
+
+def test_a_tolerance_close_to_rounding():
+    """Where weights and slacks would fall much faster than the rest of the equations is fulfilled, if nothing held them."""
+    signs = ["-00-", "+++-", "---+", "0++-", "-0--", "0-00", "00+0", "-0+0", "--++", "++00"]
+    active = ["0100", "1110", "1111", "1110", "0011", "1111", "0101", "1111", "1101", "0101"]
+    contexts = np.array([[{"-": -1.0, "0": 0.0, "+": 1.0}[sign] for sign in row] for row in signs])[:, :, None]
+    active = np.array([[digit == "1" for digit in row] for row in active])
+    for shared in (False, True):
+        design = multi_client(contexts, active, shared=shared, tolerance=1e-10)
+        assert_multi_optimal(contexts, active, design, shared, tolerance=1e-10)
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_both_ways_to_invert_the_curvature(size, monkeypatch):
+    rows, scale, right = normal(50, size, 3), np.random.default_rng(51).random(size), normal(52, size, 2)
+    expected = np.linalg.solve((rows @ rows.T) ** 2 + np.diag(scale**-2), right)
+    for small_block in (0, 1000):
+        monkeypatch.setattr(designs, "SMALL_BLOCK", small_block)
+        assert designs._inverse(rows, scale)(right) == pytest.approx(expected, rel=1e-9)
+        assert designs._inverse(rows, scale)(right[:, 0]) == pytest.approx(expected[:, 0], rel=1e-9)
 
 
 def test_a_general_optimiser_finds_nothing_better_for_many():
