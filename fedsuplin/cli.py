@@ -9,7 +9,6 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -134,20 +133,27 @@ def planned(name: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
     _, recipe = composed(name, parts)
     takes = keywords_of(recipe)
     given = given | {"problem": given["problem"] or ("fixed-arms" if needs_fixed_arms(recipe) else "synthetic")}
-    if given["problem"] == "synthetic":
-        noise = given["noise"] or natural_noise(recipe)
-        drawn = set(parameters_of(plugins.factory("noise_models", noise)))
-        problem = synthetic(noise, drawn, given)
-    else:
-        drawn = set(parameters_of(plugins.factory("problems", given["problem"])))
-        problem = other_problem(drawn, given)
-    told = used(given, OF_ALGORITHM, takes, name)
-    told |= {key: value for key, value in given["extra"].items() if key in takes or key not in drawn}
-
-    known = {"R": problem.R, "corruption": problem.corruption}  # with either preset; make_for adds the noise level
-    told = {key: value for key, value in known.items() if key in takes and value is not None} | told
+    problem, drawn = problem_of(given["noise"] or natural_noise(recipe), given)
+    told = constants(name, takes, drawn, problem, given)
     told |= {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]} | parts
     return problem, make_for(name, problem, problem.horizon or positive_integer("horizon", given["horizon"]), told)
+
+
+def problem_of(noise: str, given: dict[str, Any]) -> tuple[Problem, set[str]]:
+    """The problem that the options describe, and the keywords that --set may have for it."""
+    if given["problem"] == "synthetic":
+        drawn = set(parameters_of(plugins.factory("noise_models", noise)))
+        return synthetic(noise, drawn, given), drawn
+    drawn = set(parameters_of(plugins.factory("problems", given["problem"])))
+    return other_problem(drawn, given), drawn
+
+
+def constants(who: str, takes: set[str], drawn: set[str], problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of an algorithm, which knows the problem's R and corruption with either preset unless told otherwise."""
+    known = {"R": problem.R, "corruption": problem.corruption}
+    told = {key: value for key, value in known.items() if key in takes and value is not None}
+    told |= used(given, OF_ALGORITHM, takes, who)
+    return told | {key: value for key, value in given["extra"].items() if key in takes or key not in drawn}
 
 
 def refuse_named(extra: dict[str, Any]) -> None:
@@ -278,43 +284,27 @@ def compare_command(
     refuse_named(given["extra"])
     noise = given["noise"] or "gaussian"
     given = given | {"problem": given["problem"] or "synthetic"}
-    problem_at = functools.partial(compared_problem, noise, given)
-    names = policies or suiting(problem_at(given["seed"]))
-    told = constants(names, noise, given, problem_at(given["seed"]))
+    problem, drawn = problem_of(noise, given)
+    names = policies or suiting(problem)
+    takes = set().union(*(keywords_of(composed(name, {})[1]) for name in names))
+    told = constants(", ".join(names), takes, drawn, problem, given)
     bar = progress_bar(quiet, TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
     with bar:
         task = bar.add_task("comparing", total=seeds * len(names))
         found = compare(
             names,
-            problem_at,
+            lambda seed: problem_of(noise, given | {"seed": seed})[0],
             seeds=range(given["seed"], given["seed"] + positive_integer("--seeds", seeds)),
             horizon=positive_integer("horizon", given["horizon"]),
             threads=threads,
             progress=lambda done, total, name: bar.update(task, completed=done, description=name),
+            preset=given["preset"],
             **told,
         )
     files, notices = report.comparison_files(found, out, bounds) if out is not None else ([], [])
     report.tell_comparison(found, files, notices, as_json=as_json, quiet=quiet)
     if not found.complete:
         context.exit(INTERRUPTED)
-
-
-def compared_problem(noise: str, given: dict[str, Any], seed: int) -> Problem:
-    given = given | {"seed": seed}
-    if given["problem"] == "synthetic":
-        return synthetic(noise, set(parameters_of(plugins.factory("noise_models", noise))), given)
-    return other_problem(set(parameters_of(plugins.factory("problems", given["problem"]))), given)
-
-
-def constants(names: Iterable[str], noise: str, given: dict[str, Any], problem: Problem) -> dict[str, Any]:
-    """The keywords for the policies; `compare` gives each those it takes. They know the problem's R and corruption."""
-    takes = set().union(*(keywords_of(composed(name, {})[1]) for name in names))
-    told = {"R": problem.R, "corruption": problem.corruption}
-    told = {key: value for key, value in told.items() if key in takes and value is not None}
-    told |= used(given, OF_ALGORITHM, takes, ", ".join(names))
-    drawn = parameters_of(plugins.factory("noise_models", noise))
-    told |= {key: value for key, value in given["extra"].items() if key in takes or key not in drawn}
-    return told | {"preset": given["preset"]}
 
 
 # --- fedsuplin variants, fedsuplin plugins ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -188,17 +189,30 @@ def compare(
     length = positive_integer("horizon", length)
     made = {label: make_for(named[label], problems[0], length, by_policy[label]) for label in named}
 
+    stop = threading.Event()
+
     def one(label: str, at: int) -> RunResult:
         algorithm = make_for(named[label], problems[at], length, by_policy[label])
-        return run(algorithm, problems[at], horizon=length)
+        return run(algorithm, problems[at], horizon=length, progress=lambda *_: go_on(stop))
 
-    runs, complete = played([(label, at) for at in range(len(which)) for label in named], one, threads, progress)
+    runs, complete = played([(label, at) for at in range(len(which)) for label in named], one, stop, threads, progress)
     kept = {label: [runs[label, at] for at in range(len(which)) if (label, at) in runs] for label in named}
     return Comparison({label: found for label, found in kept.items() if found}, made, which, complete)
 
 
-def played(jobs: list, one: Callable[..., RunResult], threads: int | None, progress: Any) -> tuple[dict, bool]:
-    """Every job's result. Ctrl-C lets the runs under way end and keeps what there is."""
+class Stopped(Exception):
+    """Ends a run of a comparison that was stopped."""
+
+
+def go_on(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise Stopped
+
+
+def played(
+    jobs: list, one: Callable[..., RunResult], stop: threading.Event, threads: int | None, progress: Any
+) -> tuple[dict, bool]:
+    """Every job's result. Ctrl-C ends the runs under way and keeps those that were finished."""
     done: dict[tuple, RunResult] = {}
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         waiting: dict[Future, tuple] = {pool.submit(one, *job): job for job in jobs}
@@ -211,12 +225,10 @@ def played(jobs: list, one: Callable[..., RunResult], threads: int | None, progr
                     if progress is not None:
                         progress(len(done), len(jobs), job[0])
         except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            done |= {job: future.result() for future, job in waiting.items() if future.done() and not future.cancelled()}
             return done, False
-        except BaseException:
+        finally:
+            stop.set()  # of no effect where all are done
             pool.shutdown(cancel_futures=True)
-            raise
     return done, True
 
 

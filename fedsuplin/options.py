@@ -55,17 +55,24 @@ def add(*groups: list[Callable]) -> Callable:
     return lambda command: functools.reduce(lambda made, decorator: decorator(made), reversed(decorators), command)
 
 
+def value_of(context: click.Context, parameter: click.Parameter, text: str) -> Any:
+    """A number, true or false, or the word itself."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return whole(context, parameter, float(text))
+    except ValueError:
+        return text
+
+
 def pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """key=value of --set; a value that is no number stays a word."""
+    """key=value of --set."""
     found: dict[str, Any] = {}
     for value in values:
         key, equals, text = value.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
-        try:
-            found[key] = whole(context, parameter, float(text))
-        except ValueError:
-            found[key] = text
+        found[key] = value_of(context, parameter, text)
     return found
 
 

@@ -3,12 +3,14 @@
 import csv
 import json
 import math
+import time
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
+from fedsuplin import comparison
 from fedsuplin.cli import main
 from fedsuplin.comparison import standard_error, suiting
 
@@ -107,6 +109,26 @@ def test_a_run_that_fails_fails_the_comparison_with_its_error():
         fsl.compare({"broken": broken, "oful": "oful"}, PROBLEM, seeds=2, horizon=100)
 
 
+def test_ctrl_c_keeps_the_runs_that_were_finished():
+    def impatient(done, total, policy):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    found = fsl.compare(["oful", "async"], PROBLEM, seeds=3, horizon=2000, threads=1, progress=impatient)
+    assert not found.complete and sum(len(runs) for runs in found.runs.values()) == 3
+
+
+def test_ctrl_c_ends_the_runs_under_way(monkeypatch):
+    def pressed(*_, **__):
+        time.sleep(0.5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "wait", pressed)
+    began = time.perf_counter()
+    found = fsl.compare(["async"], PROBLEM, seeds=2, horizon=10**9)
+    assert not found.complete and found.runs == {} and found.rows() == [] and time.perf_counter() - began < 10
+
+
 def test_policies_for_fixed_arms_suit_a_problem_that_has_them():
     assert "pe" not in suiting(PROBLEM) and {"async", "oful", "uniform", "robust"} <= set(suiting(PROBLEM))
     assert {"pe", "fed-pe", "async"} <= set(suiting(fsl.FixedArmsProblem(2, 3, 2)))
@@ -162,6 +184,14 @@ def test_the_command_writes_files_and_json(tmp_path):
 
 def test_the_command_compares_on_fixed_arms():
     assert "fed-pe" in called("pe", "fed-pe", "async", "--problem", "fixed-arms", *SMALL)
+
+
+def test_set_reaches_the_problem_and_the_policies():
+    own = json.loads(called("fed-pe", "--problem", "fixed-arms", "--set", "own_thetas=true", *SMALL, "--json"))
+    one = json.loads(called("fed-pe", "--problem", "fixed-arms", "--set", "own_thetas=false", *SMALL, "--json"))
+    assert own["policies"][0]["bytes_up"] > one["policies"][0]["bytes_up"]  # a sum for each arm, or one for all
+    told = json.loads(called("async-linucb", "--set", "gamma_u=1", "--set", "gamma_d=1", *SMALL, "--json"))
+    assert told["policies"][0]["communication"] == 400 * 4
 
 
 def test_the_command_refuses_what_it_can_not_do():
