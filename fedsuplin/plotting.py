@@ -31,6 +31,7 @@ MOST_BAR_LABELS = 8
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xh<>d"
+BOUNDS_NOTE = "   thin dashed: the order of its bound in Table 1, with the constant 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +154,7 @@ def draw_comparison(comparison: Comparison, path: str | os.PathLike | None = Non
     """Regret with confidence bands and communication of each policy, on logarithmic axes; also written to `path`."""
     figure = _figure((13, 5.4))
     policies = _by_last_regret(comparison)
-    figure.suptitle(_comparison_title(comparison), fontsize=12)
+    figure.suptitle(_comparison_title(comparison) + (BOUNDS_NOTE if bounds else ""), fontsize=12)
     left, right = figure.subplots(1, 2)
     for number, policy in enumerate(policies):
         style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.8}
@@ -189,7 +190,7 @@ def _draw_policy(axes: Axes, comparison: Comparison, policy: str, what: str, sty
         return
     pulls, mean, half = pulls[there], mean[there], half[there]
     axes.loglog(pulls, mean, label=f"{policy}: {compact(mean[-1])}", **style)
-    axes.fill_between(pulls, np.maximum(mean - half, mean / 10), mean + half, color=style["color"], alpha=0.18, linewidth=0)
+    axes.fill_between(pulls, np.maximum(mean - half, mean / 3), mean + half, color=style["color"], alpha=0.18, linewidth=0)
     curve = comparison.bound_curve(policy, what, pulls) if bounds else None
     if curve is not None:
         axes.loglog(pulls, curve, color=style["color"], linestyle=(0, (6, 4)), linewidth=0.9, alpha=0.7)

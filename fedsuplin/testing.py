@@ -105,7 +105,7 @@ def check(kind: str, plugin: Any, **where: Any) -> None:
         factory=type(plugin),
         where=checked_sizes(where),
     )
-    for claim in CHECKS[kind]:
+    for claim in checks_of(subject):
         try:
             examine(subject, claim)
         except NotApplicable:
@@ -116,7 +116,7 @@ def check(kind: str, plugin: Any, **where: Any) -> None:
 
 
 class NotApplicable(Exception):
-    """A check that this plugin gives no occasion for; says why."""
+    """A check that can't be made of this plugin here; says why."""
 
 
 class Case(NamedTuple):
@@ -158,15 +158,33 @@ class Subject:
 CHECKS: dict[str, list[Callable[[Subject], None]]] = {kind: [] for kind in KINDS}
 
 
-def claims(*kinds: str) -> Callable:
-    """Counts a function among the checks of these kinds. They run in the order of this file: the first to fail is the cause."""
+def claims(*kinds: str, when: Callable[[Any], bool] = lambda plugin: True) -> Callable:
+    """Counts a function among the checks of these kinds, for the plugins that give it an occasion: `when`.
+
+    They run in the order of this file: the first to fail is the cause.
+    """
 
     def add(function: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        function.when = when
         for kind in kinds:
             CHECKS[kind].append(function)
         return function
 
     return add
+
+
+def checks_of(subject: Subject) -> list[Callable[[Subject], None]]:
+    """The checks that this plugin gives an occasion for. One that can't be made has all of them: the first says why."""
+    try:
+        plugin = subject.maker()
+        return [claim for claim in CHECKS[subject.kind] if claim.when(plugin)]
+    except Exception:
+        return CHECKS[subject.kind]
+
+
+def chooses(plugin: Any) -> bool:
+    """It is asked at every pull, unless it names one of the engine's decisions."""
+    return getattr(plugin, "kernel", None) is None
 
 
 def cases_of(package: str, parameters: dict[str, Any], where: Mapping[str, Any]) -> list[Case]:
@@ -182,7 +200,7 @@ def cases_of(package: str, parameters: dict[str, Any], where: Mapping[str, Any])
         key = f"{kind}-{name}" if f"{kind}-{name}" in parameters else name
         unused.discard(key)
         subject = registered_subject(kind, name, parameters.get(key, {}), where)
-        cases += [Case(f"{kind}-{name}-{claim.__name__}", partial(examine, subject, claim)) for claim in CHECKS[kind]]
+        cases += [Case(f"{kind}-{name}-{claim.__name__}", partial(examine, subject, claim)) for claim in checks_of(subject)]
     return cases + [Case(f"parameters-{key}-are_used", partial(are_used, package, key)) for key in sorted(unused)]
 
 
@@ -301,33 +319,26 @@ def is_documented(subject: Subject) -> None:
         fail(f"{name} has no docstring: its first line says what the {SINGULAR[subject.kind]} does")
 
 
-@claims(*(set(KINDS) - {"variants", "problems"}))
+@claims(*(set(KINDS) - {"variants", "problems"}), when=dataclasses.is_dataclass)
 def repr_names_it(subject: Subject) -> None:
     """A dataclass shows its type and its parameters, the same each time: errors and results name it so."""
     plugin, second = subject.make(), subject.make()
-    only_dataclass(plugin)
     if type(plugin).__name__ not in repr(plugin):
         fail(f"its repr is {plugin!r}, which does not name its type {type(plugin).__name__}")
     if repr(plugin) != repr(second):
         fail(f"two with the same parameters show as {plugin!r} and {second!r}: leave the repr to the dataclass")
 
 
-@claims(*(set(KINDS) - {"variants", "problems"}))
+@claims(*(set(KINDS) - {"variants", "problems"}), when=dataclasses.is_dataclass)
 def parameters_survive_saving(subject: Subject) -> None:
     """The fields of a dataclass can be written as JSON, and make the same plugin again: so are runs saved and rebuilt."""
     plugin = subject.make()
-    only_dataclass(plugin)
     candidates = [plugin] + [bound(plugin, setting) for setting in subject.settings if hasattr(plugin, "bind")]
     for candidate in filter(dataclasses.is_dataclass, candidates):
         text = as_json(parameters_of(candidate))
         remade = called(f"made again from its parameters {text}, it", subject.factory, **json.loads(text))
         if as_json(parameters_of(remade)) != text:
             fail(f"made again from its parameters {text}, it has {as_json(parameters_of(remade))}")
-
-
-def only_dataclass(plugin: Any) -> None:
-    if not dataclasses.is_dataclass(plugin):
-        raise NotApplicable(f"{plugin!r} is not a dataclass: a saved run does not hold its parameters")
 
 
 def parameters_of(plugin: Any) -> dict[str, Any]:
@@ -346,12 +357,10 @@ def as_json(parameters: Any) -> str:
     return json.dumps(parameters, default=plain)
 
 
-@claims(*AXIS)
+@claims(*AXIS, when=lambda plugin: hasattr(plugin, "bind"))
 def binds_to_a_setting(subject: Subject) -> None:
     """`bind(setting)` gives a plugin of its kind, the same each time, with nothing left to bind; the original stays."""
     plugin = subject.make()
-    if not hasattr(plugin, "bind"):
-        raise NotApplicable(f"{subject.label} has no bind")
     for setting in subject.settings:
         before, what = repr(plugin), f"bind({setting})"
         first, again = bound(plugin, setting), bound(plugin, setting)
@@ -365,7 +374,7 @@ def binds_to_a_setting(subject: Subject) -> None:
 # --- triggers, weightings and policies that choose: what the engine asks at every pull -------------------------------------
 
 
-@claims(*RULES)
+@claims(*RULES, when=chooses)
 def takes_the_arguments_of_its_kind(subject: Subject) -> None:
     """Both forms take the arguments that the engine gives, with `state` if `state_size` is above 0."""
     axis = AXIS[subject.kind]
@@ -377,19 +386,17 @@ def takes_the_arguments_of_its_kind(subject: Subject) -> None:
             called("its compiled form", Rule, axis, plugin, compiled)
 
 
-@claims(*RULES)
+@claims(*RULES, when=lambda plugin: chooses(plugin) and state_size(plugin) > 0)
 def keeps_to_its_state(subject: Subject) -> None:
     """It writes into no more than its `state_size` slots: behind them are another client's."""
     for plugin, form, ask in questions(subject):
-        if not state_size(plugin):
-            raise NotApplicable(f"{subject.label} has no state")
         for answer in ask():
             if answer.strayed:
                 call = call_text(subject, answer)
                 fail(f"the {form} form writes outside its {state_size(plugin)} slots of state, at {call}: raise state_size")
 
 
-@claims(*RULES)
+@claims(*RULES, when=chooses)
 def answers_are_legal(subject: Subject) -> None:
     """Every answer, over a wide range of inputs, is one that the engine can go on with, and the state holds no NaN."""
     legal = LEGAL[AXIS[subject.kind]]
@@ -402,7 +409,7 @@ def answers_are_legal(subject: Subject) -> None:
                 fail(f"after {call_text(subject, answer)} the state is {answer.state} in the {form} form; no slot may be NaN")
 
 
-@claims(*RULES)
+@claims(*RULES, when=chooses)
 def answers_are_the_same_again(subject: Subject) -> None:
     """The same inputs from fresh state get the same answers and leave the same state, whichever instance is asked."""
     for (_, form, ask), (_, _, ask_another) in zip(questions(subject), questions(subject), strict=True):
@@ -415,7 +422,7 @@ def answers_are_the_same_again(subject: Subject) -> None:
                     )
 
 
-@claims(*RULES)
+@claims(*RULES, when=lambda plugin: chooses(plugin) and hasattr(plugin, "compiled"))
 def python_and_compiled_agree(subject: Subject) -> None:
     """The compiled form gives the answers of the Python form and leaves the same state."""
     same = SAME[AXIS[subject.kind]]
@@ -430,7 +437,7 @@ def python_and_compiled_agree(subject: Subject) -> None:
                 fail(f"{call_text(subject, ours)} of {plugin!r} is {shown(ours)} in Python and {shown(theirs)} compiled")
 
 
-@claims("policies")
+@claims("policies", when=chooses)
 def leaves_the_targets_alone(subject: Subject) -> None:
     """`choose` does not write into `targets`, which the engine keeps for the whole run."""
     for _, form, ask in questions(subject):
@@ -460,8 +467,6 @@ def trials(subject: Subject) -> Iterator[tuple[Any, list[tuple]]]:
     """The plugin, bound to each setting, and a sequence of inputs for it."""
     for setting in subject.settings:
         plugin = bound(subject.make(), setting)
-        if getattr(plugin, "kernel", None) is not None:
-            raise NotApplicable(f"{subject.label} names the engine's decision {plugin.kernel!r}")
         yield plugin, INPUTS[AXIS[subject.kind]](setting)
         if not hasattr(plugin, "bind") and subject.kind != "policies":
             return  # no setting makes a difference
@@ -671,12 +676,10 @@ def noise_has_mean_zero(subject: Subject) -> None:
         fail(f"the mean of draw(default_rng(2), {SAMPLE}) is {noise.mean():.4g}, with a standard error of {error:.2g}, not 0")
 
 
-@claims("noise_models")
+@claims("noise_models", when=lambda model: hasattr(model, "corrupt"))
 def corruption_is_legal(subject: Subject) -> None:
     """`corrupt(rng, means, best)` gives a finite number for every arm, however pulls are split; a `budget` is at least 0."""
     model, n, n_arms = subject.make(), 10, subject.game.n_arms
-    if not hasattr(model, "corrupt"):
-        raise NotApplicable(f"{subject.label} has no corrupt")
     if not getattr(model, "budget", math.inf) >= 0:
         fail(f"its budget is {model.budget!r}; it must be a number of at least 0")
     means = np.random.default_rng(3).uniform(-1, 1, (n, n_arms))
@@ -737,11 +740,9 @@ def clients_do_not_depend_on_the_split(subject: Subject) -> None:
                     fail(f"pulls {start} to {stop - 1} of {what} are {whole[start:stop]}, but asked for alone {part}")
 
 
-@claims("arrivals")
+@claims("arrivals", when=lambda arrival: getattr(arrival, "in_rounds", False))
 def rounds_hold_each_client_once(subject: Subject) -> None:
     """If `in_rounds` is True, every M pulls hold each client once."""
-    if not getattr(subject.make(), "in_rounds", False):
-        raise NotApplicable(f"{subject.label} does not say that clients come in rounds")
     for what, horizon, keywords in crowds(subject):
         n_clients = keywords["n_clients"]
         if horizon % n_clients == 0:
@@ -791,13 +792,11 @@ def pulls_do_not_depend_on_the_split(subject: Subject) -> None:
     same_pulls(whole, taken(subject.make(), [length]), "a second problem with the same parameters")
 
 
-@claims("problems")
+@claims("problems", when=lambda problem: problem.spec.get("parameters") is not None)
 def specification_makes_it_again(subject: Subject) -> None:
     """`spec` is plain data; the parameters in it, if there are any, make a problem with the same pulls, by its own name."""
     problem = subject.make()
     spec = json.loads(as_json(problem.spec))
-    if spec.get("parameters") is None:
-        raise NotApplicable(f"{subject.label} keeps no parameters in its specification")
     if subject.name not in (None, spec.get("problem")):
         fail(f"its specification names {spec.get('problem')!r}, where a saved run would look for it, and not {subject.name!r}")
     remade = called(f"made again from its specification {spec['parameters']}, it", subject.factory, **spec["parameters"])

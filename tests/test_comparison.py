@@ -140,6 +140,7 @@ def test_the_figure_has_both_panels_and_dashed_bounds_on_request(found, tmp_path
     regret, communication = plain.axes
     assert len(regret.lines) == 4 and len(communication.lines) == 2  # two of them talk
     assert len(bounds.axes[0].lines) == 4 + 3 and len(bounds.axes[1].lines) == 2 + 2
+    assert "thin dashed" in bounds.get_suptitle() and "dashed" not in plain.get_suptitle()
     assert regret.get_yscale() == communication.get_yscale() == "log"
 
 
