@@ -99,11 +99,11 @@ class Comparison:
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas DataFrame, a row a policy, seed and recorded pull."""
-        import pandas
-
         frames = [
             result.to_frame().assign(policy=policy, seed=result.seed) for policy, runs in self.runs.items() for result in runs
         ]
+        import pandas  # which a result's frame needs too, and says how to get
+
         return pandas.concat(frames, ignore_index=True)
 
     def write_csv(self, path: str | os.PathLike) -> Path:
@@ -183,10 +183,10 @@ def compare(
         raise InvalidInput("there is nothing to compare: give at least one seed")
     by_policy = shared_out(named, parameters)
     problems = [seeded(problem, seed) for seed in which]
-    length = horizon or problems[0].horizon
+    length = problems[0].horizon if horizon is None else positive_integer("horizon", horizon)
     if length is None:
         raise InvalidInput("neither the problem nor horizon= says how many pulls to play")
-    length = positive_integer("horizon", length)
+    threads = os.cpu_count() if threads is None else positive_integer("threads", threads)
     made = {label: make_for(named[label], problems[0], length, by_policy[label]) for label in named}
 
     stop = threading.Event()
@@ -209,12 +209,10 @@ def go_on(stop: threading.Event) -> None:
         raise Stopped
 
 
-def played(
-    jobs: list, one: Callable[..., RunResult], stop: threading.Event, threads: int | None, progress: Any
-) -> tuple[dict, bool]:
+def played(jobs: list, one: Callable[..., RunResult], stop: threading.Event, threads: int, progress: Any) -> tuple[dict, bool]:
     """Every job's result. Ctrl-C ends the runs under way and keeps those that were finished."""
     done: dict[tuple, RunResult] = {}
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         waiting: dict[Future, tuple] = {pool.submit(one, *job): job for job in jobs}
         try:
             while waiting:

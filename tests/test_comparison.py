@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import sys
 import time
 
 import numpy as np
@@ -91,6 +92,8 @@ def test_a_problem_may_be_a_function_of_the_seed():
         (lambda: fsl.compare(["oful"], PROBLEM, seeds=0, horizon=10), "seeds must be a whole number of at least 1"),
         (lambda: fsl.compare(["oful"], PROBLEM, seeds=[], horizon=10), "at least one seed"),
         (lambda: fsl.compare(["oful"], PROBLEM), "says how many pulls"),
+        (lambda: fsl.compare(["oful"], PROBLEM, horizon=0), "horizon must be a whole number of at least 1, not 0"),
+        (lambda: fsl.compare(["oful"], PROBLEM, horizon=10, threads=0), "threads must be a whole number of at least 1, not 0"),
         (lambda: fsl.compare(["pe"], PROBLEM, horizon=10), "pe needs fixed arms"),
         (
             lambda: fsl.compare(["oful"], fsl.ArrayProblem(np.zeros((4, 2, 2)), [0] * 4, theta=[1, 0])),
@@ -101,6 +104,12 @@ def test_a_problem_may_be_a_function_of_the_seed():
 def test_what_can_not_be_compared_is_refused(call, message):
     with pytest.raises(fsl.InvalidInput, match=message):
         call()
+
+
+def test_a_frame_without_pandas_says_what_to_install(found, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fsl.MissingExtra, match=r"pip install 'fedsuplin\[frame\]'"):
+        found.to_frame()
 
 
 def test_a_run_that_fails_fails_the_comparison_with_its_error():
