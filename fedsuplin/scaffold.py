@@ -132,6 +132,9 @@ test = ["pytest>=8"]
 # fedsuplin imports this module and calls the hooks in it.
 [project.entry-points.fedsuplin]
 $name = "$module"
+
+[tool.pytest.ini_options]
+testpaths = ["tests"]
 """
 
 README = """\

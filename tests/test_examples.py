@@ -59,6 +59,8 @@ class Environment:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     made = Environment(tmp_path_factory.mktemp("environment"))
+    # A package may lie within another project, as the examples do in ours: its tests must not take that one's options.
+    (made.folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--an-option-of-another-project"\n')
     subprocess.run([sys.executable, "-m", "venv", made.folder / "venv"], check=True)
     made.run("python", "-m", "pip", "install", "setuptools>=77", "cython>=3.1", "wheel")
     make_old((made.folder / "venv").rglob("Cython/Includes/**/*.pxd"))
