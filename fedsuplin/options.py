@@ -199,6 +199,30 @@ PLACE = [
     )
 ]
 
+_sweeping = in_section("Where it runs")
+ENGINE = [
+    _sweeping(
+        "--engine",
+        default="threads",
+        metavar="NAME",
+        help="threads, processes, or dask://HOST:PORT for a Dask cluster that is there. [default: threads]",
+    ),
+    _sweeping("--workers", type=int, metavar="N", help="Runs at a time. [default: one a core; on Dask, all it has room for]"),
+]
+_reproducing = in_section("How much")
+REPRODUCING = [
+    _reproducing("--quick", "size", flag_value="quick", help="A minute's version: fewer seeds, shorter horizons."),
+    _reproducing("--full", "size", flag_value="full", help="The longest horizons, up to 10⁸ pulls."),
+    _reproducing("--seeds", type=int, metavar="N", help="Runs of each case. [default: 20, of the longest fewer; --quick 3]"),
+    _reproducing(
+        "--movielens",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, …",
+    ),
+]
+EXAMPLE = [_output("--example", is_flag=True, help="Print a file to start from, with all that there can be in it.")]
+
 MEASURING = [in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact.")]
 
 _comparing = in_section("Comparing")

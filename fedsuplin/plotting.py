@@ -1,5 +1,5 @@
-"""Figures. Of a run, in two steps: `result_info` computes what is to be seen, `draw_result` draws it. Of a comparison:
-`draw_comparison`."""
+"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
+and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .comparison import Comparison
     from .result import RunResult
+    from .sweep import SweepResult
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; line styles differ too, for print in grey.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"
@@ -31,6 +32,10 @@ MOST_BAR_LABELS = 8
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xh<>d"
+WIDE = 20  # largest over smallest from which on an axis is logarithmic
+MOST_TICKS, MOST_LEGEND = 8, 8
+XLABELS = {"horizon": "horizon (pulls)"}
+YLABELS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
 BOUNDS_NOTE = "   thin dashed: the order of its bound in Table 1, with the constant 1"
 
 
@@ -83,11 +88,11 @@ def draw_result(result: RunResult, path: str | os.PathLike | None = None) -> Fig
     >>> len(draw_result(result).axes)
     3
     """
-    return _saved(draw(result_info(result)), path)
+    return saved(draw(result_info(result)), path)
 
 
 def draw(info: ResultInfo) -> Figure:
-    figure = _figure((13, 4.2))
+    figure = new_figure((13, 4.2))
     figure.suptitle(info.title, fontsize=12)
     for axes, panel in zip(figure.subplots(1, 3), (draw_regret, draw_communication, draw_layers), strict=True):
         panel(axes, info)
@@ -97,7 +102,7 @@ def draw(info: ResultInfo) -> Figure:
 
 def draw_regret(axes: Axes, info: ResultInfo) -> None:
     """Cumulative regret against that of uniform random play on the same rounds."""
-    _finish(axes, title="Regret", y="cumulative regret")
+    finish_axes(axes, title="Regret", y="cumulative regret")
     if not len(info.pulls):
         return _say(axes, "nothing recorded")
     pulls = _from_zero(info.pulls)
@@ -124,7 +129,7 @@ def draw_communication(axes: Axes, info: ResultInfo) -> None:
         axes.plot(_from_zero(info.pulls), _from_zero(counts), label=f"{info.label}: {compact(counts[-1])}", **style)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _finish(axes, title="Communication", y="communications (cumulative)")
+    finish_axes(axes, title="Communication", y="communications (cumulative)")
     if not talked.any():
         return _say(axes, "no communication" if len(counts) else "nothing recorded")
     axes.legend(loc="upper left" if axes.get_yscale() == "log" else "lower right", frameon=False)
@@ -136,7 +141,7 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
 
     n = len(info.layer_pulls)
     bars = axes.bar(np.arange(n), info.layer_pulls, color=ORANGE, edgecolor="black", linewidth=0.8, width=0.7)
-    _finish(axes, title="Pulls by layer", x="layer", y="pulls")
+    finish_axes(axes, title="Pulls by layer", x="layer", y="pulls")
     empty = max(0, 4 - n) / 2  # so that a single layer is no wall
     axes.set_xlim(-0.6 - empty, n - 0.4 + empty)
     if n <= MOST_BAR_LABELS:
@@ -152,24 +157,22 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
 
 def draw_comparison(comparison: Comparison, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Figure:
     """Regret with confidence bands and communication of each policy, on logarithmic axes; also written to `path`."""
-    figure = _figure((13, 5.4))
+    figure = new_figure((13, 5.4))
     policies = _by_last_regret(comparison)
     figure.suptitle(_comparison_title(comparison) + (BOUNDS_NOTE if bounds else ""), fontsize=12)
     left, right = figure.subplots(1, 2)
     for number, policy in enumerate(policies):
-        style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.8}
-        style["linestyle"] = STYLES[(number + number // len(COLOURS)) % len(STYLES)]
-        style |= {"marker": MARKERS[number % len(MARKERS)], "markersize": 5, "markevery": (10 + 5 * number, 60)}
+        style = style_of(number) | {"linewidth": 1.8, "markersize": 5, "markevery": (10 + 5 * number, 60)}
         _draw_policy(left, comparison, policy, "regret", style, bounds)
         _draw_policy(right, comparison, policy, "communication", style, bounds)
-    _finish(left, title="Regret (mean over seeds, 95 % confidence band)", y="cumulative regret")
-    _finish(right, title="Communication", y="communications (cumulative)")
+    finish_axes(left, title="Regret (mean over seeds, 95 % confidence band)", y="cumulative regret")
+    finish_axes(right, title="Communication", y="communications (cumulative)")
     if not right.lines:
         _say(right, "no communication")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(*left.get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=8.5)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _by_last_regret(comparison: Comparison) -> list[str]:
@@ -196,10 +199,118 @@ def _draw_policy(axes: Axes, comparison: Comparison, policy: str, what: str, sty
         axes.loglog(pulls, curve, color=style["color"], linestyle=(0, (6, 4)), linewidth=0.9, alpha=0.7)
 
 
+# --- a sweep ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SweepInfo:
+    """What the figure of a sweep shows: means and half-widths against one axis, a line for each combination of the others."""
+
+    axis: str
+    ticks: list[Any]
+    """The values of the axis; words where they are not numbers."""
+    lines: dict[str, dict[str, tuple[list[float], list[float], list[float]]]]
+    """By label, then "regret" or "communication": places on the axis, means, halves of 95 % intervals."""
+
+
+def sweep_info(found: SweepResult) -> SweepInfo:
+    """Along the axis of numbers that has the most values; without one, along the policies."""
+    rows = [row for row in found.summary() if row["seeds"]]
+    values = {axis: list(dict.fromkeys(map(_shown, (row[axis] for row in rows)))) for axis in found.varied}
+    numbers = [axis for axis in values if all(isinstance(row[axis], (int, float)) for row in rows)]
+    axis = max(numbers or values, key=lambda name: len(values[name]), default="policy")
+    ticks = sorted({row[axis] for row in rows}) if axis in numbers else values.get(axis) or [_shown(row[axis]) for row in rows]
+    lines: dict[str, Any] = {}
+    for row in sorted(rows, key=lambda row: row[axis]) if axis in numbers else rows:
+        place = row[axis] if axis in numbers else ticks.index(_shown(row[axis]))
+        line = lines.setdefault(_label(found, row, axis), {what: ([], [], []) for what in ("regret", "communication")})
+        for what, into in line.items():
+            for values_of, value in zip(into, (place, row[what], _half(row, what)), strict=True):
+                values_of.append(value)
+    return SweepInfo(axis, ticks, lines)
+
+
+def _label(found: SweepResult, row: dict[str, Any], axis: str) -> str:
+    """What else varies; the policy where nothing does, unless the axis says it."""
+    others = [name for name in found.varied if name != axis and row[name] is not None]
+    told = ", ".join(str(row[name]) if name == "policy" else f"{name} {_shown(row[name])}" for name in others)
+    return told or ("" if axis == "policy" else str(row["policy"]))
+
+
+def _half(row: dict[str, Any], what: str) -> float:
+    """Half the width of the 95 % confidence interval, by Student's t; 0 where there is one seed only."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(row["seeds"] - 1, 0.975) * row[f"{what}_error"]) if row["seeds"] > 1 else 0.0
+
+
+def _shown(value: Any) -> str:
+    return compact(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def draw_sweep(found: SweepResult, path: str | os.PathLike | None = None) -> Figure:
+    """Regret and communication with 95 % confidence intervals against an axis of the sweep; also written to `path`."""
+    info = sweep_info(found)
+    figure = new_figure((13, 5.4))
+    seeds = len({row["seed"] for row in found.rows})
+    over = f"{seeds} seeds, mean and 95 % confidence interval" if seeds > 1 else "one seed"
+    figure.suptitle(f"{' × '.join(found.varied) or 'one point'}  ({over})", fontsize=12)
+    for axes, what in zip(figure.subplots(1, 2), ("regret", "communication"), strict=True):
+        for number, (label, line) in enumerate(info.lines.items()):
+            draw_line(axes, *line[what], label=label, number=number)
+        finish_axes(axes, title=what.capitalize(), y=YLABELS[what], x=XLABELS.get(info.axis, info.axis))
+        scale_axes(axes, info)
+        axes.spines[["top", "right"]].set_visible(False)
+    if not info.lines:
+        _say(figure.axes[0], "no run succeeded")
+    elif len(info.lines) <= MOST_LEGEND:
+        if any(info.lines):
+            figure.axes[0].legend(frameon=False, fontsize=8.5)
+    else:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=7)
+    return saved(figure, path)
+
+
+def draw_line(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: int) -> None:
+    """Means with intervals, told apart by colour, line style and marker."""
+    mean, half = np.asarray(mean, float), np.asarray(half, float)
+    axes.errorbar(x, mean, yerr=half, label=label, capsize=2.5, markersize=5, linewidth=1.6, **style_of(number))
+
+
+def style_of(number: int) -> dict[str, Any]:
+    """The look of the number-th curve of a figure: no two of the first 32 share colour and line style."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": STYLES[(number + number // len(COLOURS)) % len(STYLES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }
+
+
+def scale_axes(axes: Axes, info: SweepInfo) -> None:
+    """Logarithmic where values span more than a factor of 20; words, which no lines connect, for places that are not numbers."""
+    if all(isinstance(tick, str) for tick in info.ticks):
+        axes.set_xticks(range(len(info.ticks)), info.ticks, rotation=20 if len(info.ticks) > 4 else 0)
+        for line, *_ in axes.containers:
+            line.set_linestyle("none")
+    elif min(info.ticks) > 0:
+        if max(info.ticks) > WIDE * min(info.ticks):
+            axes.set_xscale("log")
+        if len(info.ticks) <= MOST_TICKS:
+            axes.set_xticks(info.ticks, [compact(tick) for tick in info.ticks])
+            axes.set_xticks([], minor=True)
+    heights = [value for line in axes.lines for value in line.get_ydata() if np.isfinite(value)]
+    if heights and min(heights) > 0 and max(heights) > WIDE * min(heights):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: compact(value))
+
+
 # --- what all figures share --------------------------------------------------------------------------------------------
 
 
-def _figure(size: tuple[float, float]) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
     """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
     try:
         from matplotlib.figure import Figure
@@ -211,13 +322,13 @@ def _figure(size: tuple[float, float]) -> Figure:
     return figure
 
 
-def _saved(figure: Figure, path: str | os.PathLike | None) -> Figure:
+def saved(figure: Figure, path: str | os.PathLike | None) -> Figure:
     if path is not None:
         figure.savefig(path, dpi=DPI)
     return figure
 
 
-def _finish(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
+def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
     """Words and tick labels that all panels share."""
     axes.set_title(title, fontsize=11)
     axes.set_xlabel(x)

@@ -1,0 +1,118 @@
+"""The file in which a sweep keeps its runs: a line of JSON for each that ended, so that a sweep that was killed goes on.
+
+Each line is handed to the system whole before the next, and what a kill leaves of an unfinished one is cut off when the file
+is opened again. The file is locked while a sweep writes to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from .errors import InvalidInput
+from .result import plain
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock
+    fcntl = None
+
+HEADING = b'{"format": "fedsuplin-sweep", "format_version": 1}\n'
+SYNC_SECONDS = 1.0  # a power cut loses no more than this; a kill loses nothing
+
+
+class Journal:
+    """What was run, by key; `append` adds to it and to the file. Use as a context manager.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Journal(Path(folder) / "runs.jsonl") as journal:
+    ...         journal.append({"key": "a", "regret": 1.5})
+    ...     with Journal(Path(folder) / "runs.jsonl") as journal:
+    ...         print(journal.lines["a"]["regret"])
+    1.5
+    """
+
+    def __init__(self, path: str | os.PathLike | None) -> None:
+        self.path = None if path is None else Path(path)
+        self.lines: dict[str, dict[str, Any]] = {}
+        self._file, self._synced = None, 0.0
+
+    def __enter__(self) -> Journal:
+        if self.path is None:
+            return self
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("ab+")
+        try:
+            lock(self._file, self.path)
+            self._read()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._file is not None:
+            self._close()
+
+    def append(self, line: dict[str, Any]) -> None:
+        self._write(json.dumps(line, default=plain).encode() + b"\n")
+        self.lines[line["key"]] = line
+
+    def _read(self) -> None:
+        """The lines that are there; half a line at the end is cut off, and a new file gets its heading."""
+        self._file.seek(0)
+        heading = self._file.readline()
+        if heading != HEADING and not HEADING.startswith(heading):
+            raise InvalidInput(f"{self.path} is not the journal of a sweep of this fedsuplin: choose another folder")
+        whole = len(heading) if heading == HEADING else 0
+        for number, line in enumerate(self._file, start=2):
+            if line.endswith(b"\n"):
+                found = parsed(line, number, self.path)
+                self.lines[found["key"]] = found
+                whole += len(line)
+        self._file.truncate(whole)
+        if not whole:
+            self._write(HEADING)
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(line)
+            self._file.flush()
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
+        except OSError as error:
+            kept = f"{error.strerror}. The {len(self.lines)} runs in it are kept: start the sweep again and it goes on"
+            raise OSError(error.errno, kept, str(self.path)) from error
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):  # of a line that did not fit on the disk, and was reported
+            os.fsync(self._file.fileno())
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def parsed(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+        found["key"]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(f"line {number} of {path} can't be read: delete that line, and its run is done again") from None
+    return found
+
+
+def lock(file: Any, path: Path) -> None:
+    """Two sweeps must not write to one journal. The system drops the lock of a process that dies."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidInput(f"another sweep is writing to {path}: wait for it, or choose another folder") from None
