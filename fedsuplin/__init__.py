@@ -2,6 +2,7 @@
 
 from .algorithm import Algorithm, Variant, make
 from .comparison import Comparison, compare
+from .datasets import ClassificationProblem, DigitsProblem, MovieLensProblem, problem_from_table
 from .errors import (
     FedsuplinError,
     InterruptedRun,
@@ -18,18 +19,22 @@ from .problem import ArrayProblem, Chunk, Problem, Stream, SyntheticProblem
 from .result import RunResult
 from .run import run
 from .setting import Setting
+from .sweep import SweepResult, sweep
 from .version import __version__
 
 __all__ = [
     "Algorithm",
     "ArrayProblem",
     "Chunk",
+    "ClassificationProblem",
     "Comparison",
+    "DigitsProblem",
     "FedsuplinError",
     "FixedArmsProblem",
     "InterruptedRun",
     "InvalidInput",
     "MissingExtra",
+    "MovieLensProblem",
     "NumericalError",
     "PluginError",
     "PluginWarning",
@@ -37,6 +42,7 @@ __all__ = [
     "RunResult",
     "Setting",
     "Stream",
+    "SweepResult",
     "SyntheticProblem",
     "UnknownName",
     "Variant",
@@ -44,5 +50,7 @@ __all__ = [
     "compare",
     "hookimpl",
     "make",
+    "problem_from_table",
     "run",
+    "sweep",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsuplin import ArrayProblem, FixedArmsProblem, SyntheticProblem, hookimpl
+from fedsuplin import ArrayProblem, DigitsProblem, FixedArmsProblem, MovieLensProblem, SyntheticProblem, hookimpl
 
 
 @hookimpl
@@ -10,3 +10,5 @@ def fedsuplin_register_problems(register):
     register("synthetic", SyntheticProblem)
     register("array", ArrayProblem)
     register("fixed-arms", FixedArmsProblem)
+    register("movielens", MovieLensProblem)
+    register("digits", DigitsProblem)

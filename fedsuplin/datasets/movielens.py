@@ -1,0 +1,461 @@
+"""MovieLens as a bandit: clients are users, arms are movies, and the one that the user liked pays.
+
+First the folder is read, once a process: ratings by user, and a feature vector for each movie. Then a problem takes its users,
+and a stream draws rounds for them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsuplin_ext import norms
+
+from ..errors import InvalidInput
+from ..setting import positive_integer
+from .drawn import DataProblem, DataStream, below, earlier, imported
+
+if TYPE_CHECKING:
+    import pandas
+
+FORMATS = (("movies.csv", "ratings.csv", "tags.csv"), ("movies.dat", "ratings.dat", "tags.dat"))  # tags need not be there
+POSITIVE = 3  # ratings above it
+MIN_POSITIVES = 2500
+WORD = r"[^\W_]{2,}"
+NO_GENRES = "(no genres listed)"
+SHORTEST = 1e-9  # what is left of a movie in the reduced space, below which it has no direction
+
+
+class MovieLensProblem(DataProblem):
+    """A MovieLens release in a folder that you have: each round, a movie that the active user rated above 3 among movies that
+    the user has not rated. It pays 1, the others 0.
+
+    Users are those with more than `min_positives` ratings above 3 (2500 unless given, as in the paper), or instead the
+    `most_active` ones with the most of them. Of these, `n_clients` (all unless given) play: the most active first, then by
+    id, whatever the seed, so that a larger federation holds the smaller one and seeds differ in what is drawn alone.
+
+    A movie is described by the words of its genres and of its tags, lower-cased, one count for each time that somebody
+    gave the tag. Tags are taken apart into words since users write one tag in many ways ("time travel", "time-travel").
+    TF-IDF, a truncated singular value decomposition to `dim`, and length 1; none of it depends on the seed. A movie without
+    a word has no direction, so it is no arm (`n_without_features` counts them).
+
+    A user's positives come in a random order, again and again, so none comes twice before all have; the other arms are
+    distinct, drawn anew each round, and the place of the positive is random. As the reward is 0 or 1, `noise_scale` is 1/2.
+    Random play has an expected reward of 1 / n_arms a round, which is `pulls - uniform_regret` in a result.
+
+    >>> import pathlib, tempfile
+    >>> made = tempfile.TemporaryDirectory()
+    >>> folder, words = pathlib.Path(made.name), "dark funny space ocean love war".split()
+    >>> movies = [f"{i},Movie {i},{words[i % 6]}|{words[i % 5]}" for i in range(30)]
+    >>> ratings = [f"{user},{i},{2 + i % 4},0" for user in (7, 8) for i in range(12 + user)]
+    >>> _ = (folder / "movies.csv").write_text("\\n".join(["movieId,title,genres", *movies]))
+    >>> _ = (folder / "ratings.csv").write_text("\\n".join(["userId,movieId,rating,timestamp", *ratings]))
+    >>> problem = MovieLensProblem(folder, dim=3, n_arms=5, most_active=2)
+    >>> problem.users.tolist(), problem.n_positives, problem.n_movies
+    ([8, 7], 19, 30)
+    >>> chunk = problem.stream(100, None).take(4)
+    >>> chunk.contexts.shape, chunk.rewards.sum(axis=1).tolist()
+    ((4, 3, 8), [1.0, 1.0, 1.0, 1.0])
+    >>> made.cleanup()
+    """
+
+    n_users: int
+    """How many users pass the filter; the first `n_clients` of them play."""
+    n_positives: int
+    """How many ratings above 3 they have: the paper counts 37 users and 121 934 of these in ml-20m."""
+    users: np.ndarray
+    """The id of each client's user."""
+    n_movies: int
+    """How many movies have features, so can be an arm."""
+    n_without_features: int
+    """How many movies were left out since they have no word."""
+    n_words: int
+    """How many different words describe the movies, before the reduction to `dim`."""
+    explained_variance: float
+    """The share of the variance of the TF-IDF features that is left after the reduction."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        *,
+        dim: int = 25,
+        n_arms: int = 20,
+        n_clients: int | None = None,
+        most_active: int | None = None,
+        min_positives: int | None = None,
+        horizon: int | None = None,
+        arrival: Any = None,
+        seed: int = 0,
+    ) -> None:
+        ratings, features = loaded(folder, positive_integer("dim", dim))
+        passing, self.n_positives = passing_users(ratings, most_active, min_positives)
+        self.n_users = len(passing)
+        clients = passing[: n_of_clients(n_clients, self.n_users)]
+        super().__init__(dim, n_arms, len(clients), horizon=horizon, arrival=arrival, seed=seed)
+        self.folder, self.users = str(folder), ratings.users[clients]
+        self.n_movies, self.n_without_features = len(features.table), int((features.row < 0).sum())
+        self.n_words, self.explained_variance = features.n_words, features.explained_variance
+        self._features = features.table
+        self._rated, self._liked = ByClient.of(ratings, features, clients)
+        self._check_pools()
+        self._parameters = {
+            "folder": self.folder,
+            "dim": self.dim,
+            "n_arms": self.n_arms,
+            "n_clients": None if n_clients is None else self.n_clients,
+            "most_active": most_active,
+            "min_positives": min_positives,
+            "horizon": self.horizon,
+            "arrival": arrival,
+            "seed": self.seed,
+        }
+
+    def _check_pools(self) -> None:
+        """Every client has something to like and enough that it has not rated."""
+        unrated = self.n_movies - self._rated.counts
+        for client, user in enumerate(self.users):
+            if not self._liked.counts[client]:
+                raise InvalidInput(f"user {user} has no rating above {POSITIVE} of a movie with genres or tags")
+            if unrated[client] < self.n_arms - 1:
+                raise InvalidInput(
+                    f"user {user} has not rated {unrated[client]} of the {self.n_movies} movies that can be an arm; "
+                    f"n_arms={self.n_arms} needs {self.n_arms - 1}"
+                )
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        """The liked movies of each client in the order in which they come, client after client."""
+        (shuffle,) = self._generators(1)
+        clients = np.repeat(np.arange(self.n_clients), self._liked.counts)
+        return self._liked.movies[np.lexsort((shuffle.random(len(clients)), clients))]
+
+    def stream(self, horizon: int, arrival: Any) -> MovieLensStream:
+        return MovieLensStream(self, horizon, arrival)
+
+    def __repr__(self) -> str:
+        return (
+            f"MovieLensProblem({self.folder!r}, {self.n_clients} of {self.n_users} users with {self.n_positives} positives, "
+            f"{self.n_movies} movies with features and {self.n_without_features} without, dim={self.dim}, n_arms={self.n_arms}, "
+            f"arrival={self.arrival}, horizon={self.horizon}, seed={self.seed})"
+        )
+
+
+# --- drawing rounds ------------------------------------------------------------------------------------------------------
+
+
+class MovieLensStream(DataStream):
+    """Draws rounds for whoever plays. Each pull takes the same number of random numbers, so a stream may be cut anywhere."""
+
+    def __init__(self, problem: MovieLensProblem, horizon: int, arrival: Any) -> None:
+        super().__init__(problem, horizon, arrival)
+        _, self._others, self._places = problem._generators(3)  # the first is for the order of positives
+        self._turns = np.zeros(problem.n_clients, np.int64)
+
+    def _drawn(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n, problem = len(clients), self._problem
+        places = below(self._places.random(n), problem.n_arms)
+        movies = np.empty((n, problem.n_arms), np.int64)
+        movies[:, 0], movies[:, 1:] = self._liked_of(clients), self._unrated_of(clients)
+        pulls = np.arange(n)
+        movies[pulls, places], movies[:, 0] = movies[:, 0].copy(), movies[pulls, places]
+        packed = self._room(n)
+        norms.pack(problem._features.take(movies, axis=0), None, 1.0, packed)
+        return packed, places
+
+    def _liked_of(self, clients: np.ndarray) -> np.ndarray:
+        """The next of each client's positives."""
+        liked = self._problem._liked
+        turns = self._turns[clients] + earlier(clients)
+        self._turns += np.bincount(clients, minlength=len(self._turns))
+        return self._problem._order[liked.starts[clients] + turns % liked.counts[clients]]
+
+    def _unrated_of(self, clients: np.ndarray) -> np.ndarray:
+        """n_arms - 1 distinct movies that the client has not rated: which of the unrated ones, then which movies these are."""
+        problem = self._problem
+        unrated = problem.n_movies - problem._rated.counts[clients]
+        which = distinct(self._others.random((len(clients), problem.n_arms - 1)), unrated)
+        return problem._rated.absent(clients, which)
+
+
+def distinct(numbers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """In each row k different numbers below its size, every set of k as likely: Floyd's algorithm, from n × k uniform numbers.
+
+    Column i draws from 0..top; what an earlier column has already becomes top, which none of them can be.
+    """
+    k = numbers.shape[1]
+    tops = sizes[:, None] - k + np.arange(k)
+    drawn = below(numbers, tops + 1)
+    ordered = np.sort(drawn, axis=1)
+    again = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))  # few rows, where there are many movies
+    part, tops = drawn[again], tops[again]
+    for i in range(1, k):
+        taken = (part[:, :i] == part[:, i : i + 1]).any(axis=1)
+        part[taken, i] = tops[taken, i]
+    drawn[again] = part
+    return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class ByClient:
+    """Movies (rows of the features) of each client, sorted, client after client."""
+
+    movies: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    keys: np.ndarray
+    """client · n_movies + how many movies before this one are not in the client's list: sorted, so that it can be searched."""
+    n_movies: int
+
+    @classmethod
+    def of(cls, ratings: Ratings, features: Features, clients: np.ndarray) -> tuple[ByClient, ByClient]:
+        """What these users have rated, and what they have liked, of the movies that can be an arm."""
+        lengths = ratings.starts[clients + 1] - ratings.starts[clients]
+        at = np.concatenate([np.arange(ratings.starts[user], ratings.starts[user + 1]) for user in clients])
+        who = np.repeat(np.arange(len(clients)), lengths)
+        known = np.append(features.row, -1)[ratings.movies[at]]  # a movie that is not in the list has the index -1
+        kept = known >= 0
+        liked = kept & ratings.positive[at]
+        return tuple(cls.grouped(known[part], who[part], len(clients), len(features.table)) for part in (kept, liked))
+
+    @classmethod
+    def grouped(cls, movies: np.ndarray, who: np.ndarray, n_clients: int, n_movies: int) -> ByClient:
+        order = np.lexsort((movies, who))
+        movies, who = movies[order], who[order]
+        counts = np.bincount(who, minlength=n_clients)
+        starts = np.cumsum(counts) - counts
+        keys = who * n_movies + movies - (np.arange(len(movies)) - starts[who])
+        return cls(movies, starts, counts, keys, n_movies)
+
+    def absent(self, clients: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """The movies that are number `which` (n × k) of those not in the client's list: none has to be listed for that."""
+        found = np.searchsorted(self.keys, clients[:, None].astype(np.int64) * self.n_movies + which, side="right")
+        return which + found - self.starts[clients][:, None]
+
+
+# --- which users ---------------------------------------------------------------------------------------------------------
+
+
+def passing_users(ratings: Ratings, most_active: int | None, min_positives: int | None) -> tuple[np.ndarray, int]:
+    """The users that the filter leaves, most positives first, then by id; and how many positives they have."""
+    if most_active is not None and min_positives is not None:
+        raise InvalidInput("give either most_active (how many users) or min_positives (more than so many each), not both")
+    counts = np.add.reduceat(ratings.positive, ratings.starts[:-1], dtype=np.int64)
+    order = np.lexsort((ratings.users, -counts))
+    if most_active is not None:
+        wanted, there = positive_integer("most_active", most_active), int((counts > 0).sum())
+        if wanted > there:
+            raise InvalidInput(f"most_active={wanted} is more than the {there} users who have a rating above {POSITIVE}")
+        order = order[:wanted]
+    else:
+        least = MIN_POSITIVES if min_positives is None else positive_integer("min_positives", min_positives)
+        order = order[counts[order] > least]
+        if not len(order):
+            raise InvalidInput(
+                f"no user has more than {least} ratings above {POSITIVE}: the most active has {counts.max()}. "
+                "Give most_active= for so many users with the most of them, or a smaller min_positives="
+            )
+    return order, int(counts[order].sum())
+
+
+def n_of_clients(n_clients: int | None, n_users: int) -> int:
+    wanted = n_users if n_clients is None else positive_integer("n_clients", n_clients)
+    if wanted > n_users:
+        raise InvalidInput(
+            f"n_clients={wanted} is more than the {n_users} users there are: a larger most_active= or a smaller min_positives= "
+            "lets more in"
+        )
+    return wanted
+
+
+# --- features ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """A row of length 1 for each movie that has words, and for each movie of the list which row it is (-1: none)."""
+
+    table: np.ndarray
+    row: np.ndarray
+    n_words: int
+    explained_variance: float
+
+
+def reduced(documents: list[str], dim: int) -> Features:
+    """TF-IDF of the words, reduced to dim by a truncated singular value decomposition, scaled to length 1."""
+    text = imported("sklearn.feature_extraction.text", "MovieLensProblem")
+    decomposition = imported("sklearn.decomposition", "MovieLensProblem")
+    try:
+        weights = text.TfidfVectorizer(token_pattern=WORD).fit_transform(documents)
+    except ValueError as error:  # no word at all
+        raise InvalidInput(f"the movies can't be described by words of their genres and tags: {error}") from None
+    worded = np.flatnonzero(np.diff(weights.indptr))
+    if dim >= min(len(worded), weights.shape[1]):
+        raise InvalidInput(
+            f"dim={dim} must be smaller than the number of movies with genres or tags ({len(worded)}) "
+            f"and of different words in these ({weights.shape[1]})"
+        )
+    svd = decomposition.TruncatedSVD(dim, algorithm="arpack", random_state=0)
+    table = svd.fit_transform(weights[worded])
+    lengths = np.linalg.norm(table, axis=1)
+    kept = lengths > SHORTEST
+    row = np.full(len(documents), -1)
+    row[worded[kept]] = np.arange(kept.sum())
+    share = float(svd.explained_variance_ratio_.sum())
+    return Features(np.ascontiguousarray(table[kept] / lengths[kept, None]), row, weights.shape[1], share)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """What a folder holds: a document for each movie; each user's ratings from starts[user] to starts[user + 1]."""
+
+    documents: list[str]
+    users: np.ndarray  # ids
+    starts: np.ndarray
+    movies: np.ndarray  # the movie's place among the documents, -1 where it has none
+    positive: np.ndarray
+
+
+LOADING = threading.Lock()  # a sweep makes the problem in many threads: one reads, the others wait for what it found
+
+
+def loaded(folder: str | os.PathLike, dim: int) -> tuple[Ratings, Features]:
+    """What a folder holds, read once a process as long as its files stay as they are."""
+    files = files_of(folder)
+    stamps = tuple(None if file is None else (str(file.resolve()), *stamp(file)) for file in files)
+    with LOADING:
+        return parsed(stamps), featured(stamps, dim)
+
+
+def stamp(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+@functools.lru_cache(maxsize=2)
+def parsed(stamps: tuple) -> Ratings:
+    movies, ratings, tags = (None if each is None else Path(each[0]) for each in stamps)
+    listed = table_of(movies, {"movieId": "int32", "genres": "str"}).drop_duplicates("movieId")
+    tagged = None if tags is None else table_of(tags, {"movieId": "int32", "tag": "str"})
+    return by_user(ratings, listed["movieId"], documents_of(listed, tagged))
+
+
+@functools.lru_cache(maxsize=4)
+def featured(stamps: tuple, dim: int) -> Features:
+    return reduced(parsed(stamps).documents, dim)
+
+
+def by_user(file: Path, movie_ids: pandas.Series, documents: list[str]) -> Ratings:
+    """The ratings, user after user; who rated a movie twice, as no release has it, has the later rating."""
+    rows = table_of(file, {"userId": "int32", "movieId": "int32", "rating": "float32"})
+    if not len(rows):
+        raise InvalidInput(f"{file} holds no rating")
+    user, movie, rating = (rows[name].to_numpy() for name in rows)
+    if np.isnan(rating).any():
+        raise InvalidInput(f"{file} has no rating in row {int(np.isnan(rating).argmax()) + 1} of its ratings")
+    order = by_user_and_movie(user, movie)
+    users, starts = np.unique(user[order], return_index=True)
+    return Ratings(
+        documents=documents,
+        users=users,
+        starts=np.append(starts, len(user[order])),
+        movies=imported("pandas", "MovieLensProblem").Index(movie_ids).get_indexer(movie[order]).astype(np.int32),
+        positive=rating[order] > POSITIVE,
+    )
+
+
+def by_user_and_movie(user: np.ndarray, movie: np.ndarray) -> Any:
+    """What brings ratings into that order and keeps the last of a pair; nothing to do where they come so, as in most releases."""
+    if ((np.diff(user) > 0) | ((np.diff(user) == 0) & (np.diff(movie) > 0))).all():
+        return slice(None)
+    order = np.lexsort((movie, user))
+    same = (np.diff(user[order]) == 0) & (np.diff(movie[order]) == 0)
+    return order[np.append(~same, True)]
+
+
+def documents_of(movies: pandas.DataFrame, tags: pandas.DataFrame | None) -> list[str]:
+    """The words of each movie: its genres, and every tag that anybody gave it."""
+    words = {movie: [] if genres == NO_GENRES else [genres] for movie, genres in pairs(movies)}
+    for movie, tag in [] if tags is None else pairs(tags):
+        words.get(movie, []).append(tag)  # a movie that is not in the list can't be an arm
+    return [" ".join(said) for said in words.values()]
+
+
+def pairs(table: pandas.DataFrame) -> Iterator[tuple[int, str]]:
+    """Movie ids with genres or a tag."""
+    return zip(*(table[name].tolist() for name in table), strict=True)
+
+
+def files_of(folder: str | os.PathLike) -> tuple[Path, Path, Path | None]:
+    """Movies, ratings and, if there are any, tags: as .csv (ml-20m, ml-25m, ml-latest) or as .dat (ml-1m, ml-10m)."""
+    if not isinstance(folder, (str, os.PathLike)):
+        raise InvalidInput(f"folder must be the path of a MovieLens folder, not {folder!r}")
+    where = Path(folder).expanduser()
+    looked_for = " or ".join(f"{movies} with {ratings}" for movies, ratings, _ in FORMATS)
+    advice = f"a MovieLens folder has {looked_for}; grouplens.org/datasets/movielens has the releases, as zip files to unpack"
+    if not where.is_dir():
+        raise InvalidInput(f"{where} is not a folder: {advice}")
+    for names in FORMATS:
+        movies, ratings, tags = (where / name for name in names)
+        if movies.is_file() and ratings.is_file():
+            return movies, ratings, tags if tags.is_file() else None
+    raise InvalidInput(f"{where} does not hold MovieLens data: {advice}")
+
+
+def table_of(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+    """The columns of a file that are asked for, with these types."""
+    imported("pandas", "MovieLensProblem")
+    try:
+        return (read_csv if file.suffix == ".csv" else read_dat)(file, columns)
+    except InvalidInput:
+        raise
+    except (ValueError, OverflowError) as error:  # pandas' ParserError is a ValueError
+        raise InvalidInput(f"{file} can't be read as MovieLens data: {error}") from None
+
+
+def read_csv(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+    import pandas
+
+    there = pandas.read_csv(file, nrows=0, encoding="utf-8").columns
+    for name in columns:
+        if name not in there:
+            raise InvalidInput(f"{file} has no column {name!r}; it has {', '.join(map(str, there))}")
+    texts = [name for name, kind in columns.items() if kind == "str"]
+    keep = {} if not texts else {"keep_default_na": False}  # a tag may be "null"
+    return pandas.read_csv(file, usecols=list(columns), dtype=columns, encoding="utf-8", **keep)[list(columns)]
+
+
+def read_dat(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+    """Fields between ::, without a header: userId, movieId, rating, timestamp; movieId, title, genres; userId, movieId, tag, …"""
+    import pandas
+
+    if "rating" in columns:  # millions of lines: a single colon is a separator that pandas is fast with
+        kinds = dict(zip((0, 2, 4), columns.values(), strict=True))
+        found = pandas.read_csv(file, sep=":", header=None, usecols=list(kinds), dtype=kinds)
+        return found.set_axis(list(columns), axis=1)
+    rows = list(words_by_movie(file, "genres" in columns))
+    return pandas.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def words_by_movie(file: Path, listed: bool) -> Iterator[tuple[int, str]]:
+    """The movie's id with its genres (movieId::title::genres), or with a tag (userId::movieId::tag::timestamp)."""
+    raw = file.read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:  # ml-1m
+        text = raw.decode("latin-1")
+    for number, line in enumerate(text.rstrip("\n").split("\n"), start=1):
+        parts = line.rstrip("\r").split("::")
+        movie, words = (parts[0], parts[-1]) if listed else (parts[1] if len(parts) > 3 else "", "::".join(parts[2:-1]))
+        if len(parts) < 3 or not movie.isdecimal():
+            raise InvalidInput(f"{file}, line {number}: {line[:60]!r} does not have the fields of a MovieLens file between ::")
+        yield int(movie), words
