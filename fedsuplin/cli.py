@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -9,12 +10,15 @@ import shlex
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from . import benchmark, options, report, scaffold
 from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
@@ -22,9 +26,11 @@ from .comparison import compare, needs_fixed_arms, suiting
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
 from .problem import Problem, SyntheticProblem
 from .registry import parameters_of, plugins
+from .reproduce import reproduce
 from .result import RunResult
 from .run import make_for, run
 from .setting import positive_integer
+from .sweep import SweepProgress, read_plan, sweep
 from .version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -74,6 +80,8 @@ def main() -> None:
     fedsuplin run                      FedSupLinUCB at the paper's setting
     fedsuplin run sync --out results   the synchronous one; data and figure into results/
     fedsuplin compare                  it and everything the paper compares it with
+    fedsuplin sweep grid.toml          grids of anything × seeds, to one table
+    fedsuplin reproduce                the paper's experiments, with a verdict for each claim
     fedsuplin variants                 what there is to run
     fedsuplin plugins new my-gossip    a plugin package of your own
     fedsuplin bench                    how fast this machine is at it
@@ -305,6 +313,135 @@ def compare_command(
     report.tell_comparison(found, files, notices, as_json=as_json, quiet=quiet)
     if not found.complete:
         context.exit(INTERRUPTED)
+
+
+# --- fedsuplin sweep ----------------------------------------------------------------------------------------------
+
+
+@main.command("sweep", short_help="Play grids of policies and problems × seeds.", cls=options.SectionedCommand)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
+@options.add(options.ENGINE, options.OUTPUT, options.EXAMPLE)
+@click.pass_context
+def sweep_command(
+    context: click.Context,
+    file: Path | None,
+    engine: str,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    example: bool,
+) -> None:
+    """Play every combination in FILE (TOML): each policy on each problem with each seed, to one table and a figure.
+
+    Runs are kept in --out (a folder called like FILE unless given) as they end. A sweep that was stopped or killed goes on
+    where it was when it is started again, and one with more seeds or values plays only those; runs that failed are tried
+    again.
+
+    \b
+    fedsuplin sweep --example > grid.toml
+    fedsuplin sweep grid.toml
+    fedsuplin sweep grid.toml --engine dask://10.0.0.5:8786 --out results
+    """
+    if example:
+        click.echo(report.EXAMPLE_SWEEP, nl=False)
+        return
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE': `fedsuplin sweep --example` prints one to start from.")
+    plan, out = read_plan(file), out or file.with_name(file.stem if file.suffix else f"{file.name}-sweep")
+    check_folder(out)
+    with sweep_bar(quiet) as show:
+        found = sweep(**plan, folder=out, engine=engine, workers=workers, progress=functools.partial(show, file.stem))
+    files, notices = report.sweep_files(found, out)
+    report.tell_sweep(found, files, notices, as_json=as_json, quiet=quiet)
+    if not found.complete:
+        context.exit(INTERRUPTED)
+    if found.failed:
+        context.exit(1)
+
+
+# --- fedsuplin reproduce ------------------------------------------------------------------------------------------
+
+
+@main.command("reproduce", short_help="The paper's experiments, with a verdict for each claim.", cls=options.SectionedCommand)
+@click.argument("names", nargs=-1)
+@options.add(options.REPRODUCING, options.ENGINE, options.OUTPUT)
+@click.pass_context
+def reproduce_command(
+    context: click.Context,
+    names: tuple[str, ...],
+    size: str | None,
+    seeds: int | None,
+    movielens: Path | None,
+    engine: str,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run the paper's experiments NAMES (all unless given), judge each claim, and write data, figures and one page for all.
+
+    \b
+    arrivals    who plays when: three arrival patterns, and sync
+    clients     regret per client as there are more of them, against SupLinUCB
+    tradeoff    regret against communication, over C and D
+    movielens   reward on real ratings (needs --movielens FOLDER)
+    variance    regret as the noise's variance shrinks: variance against async
+    corruption  regret as the adversary's budget grows: robust against async
+    theorem     regret and communication at the theorems' own constants, T = 10⁴ to 10⁷
+
+    Data go to --out (a folder reproduction unless given). What was stopped goes on where it was when it is started again.
+
+    \b
+    fedsuplin reproduce --quick
+    fedsuplin reproduce arrivals clients tradeoff
+    fedsuplin reproduce all --movielens ~/data/ml-20m
+    """
+    out = out or Path("reproduction")
+    check_folder(out)
+    with sweep_bar(quiet) as show:
+        outcomes = reproduce(
+            names or "all",
+            out,
+            size=size or "normal",
+            seeds=seeds,
+            movielens=movielens,
+            engine=engine,
+            workers=workers,
+            progress=show,
+        )
+    report.tell_reproduction(outcomes, out, as_json=as_json, quiet=quiet)
+    if not all(outcome.sweep.complete for outcome in outcomes):
+        context.exit(INTERRUPTED)
+    if any(outcome.sweep.failed for outcome in outcomes):
+        context.exit(1)
+
+
+@contextlib.contextmanager
+def sweep_bar(quiet: bool) -> Iterator[Callable[[str, SweepProgress], None]]:
+    """A bar for sweeps, one after another: runs that are done, and, from the work that is left, the time that is."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[runs]},"), TimeElapsedColumn(), TimeLeft())
+    hidden = quiet or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("", total=1.0, runs="", before=0.0)
+
+        def show(what: str, now: SweepProgress) -> None:
+            if what != bar.tasks[0].description:
+                bar.reset(task, description=what, before=now.share, runs="")
+            failed = f", {now.failed} failed" if now.failed else ""
+            bar.update(task, completed=now.share, runs=f"{now.done} of {now.total} runs{failed}")
+
+        yield show
+
+
+class TimeLeft(ProgressColumn):
+    """At the pace of the work since the sweep was started: runs that were there before say nothing of it."""
+
+    def render(self, task: Task) -> Text:
+        done = task.completed - task.fields["before"]
+        if done <= 0 or task.elapsed is None:
+            return Text("-:--:-- left")
+        return Text(f"{timedelta(seconds=round(task.elapsed * (1 - task.completed) / done))} left")
 
 
 # --- fedsuplin variants, fedsuplin plugins ------------------------------------------------------------------------

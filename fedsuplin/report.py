@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,13 @@ from .comparison import Comparison
 from .errors import FedsuplinError, MissingExtra
 from .problem import SyntheticProblem
 from .registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, parameters_of
-from .result import COUNTS, SUMS, RunResult
+from .reproduce import Outcome, trouble
+from .reproduce.verdicts import FAILS, HOLDS, OPEN
+from .result import COUNTS, SUMS, RunResult, plain
+from .sweep import SweepResult, write_rows
 
+MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # of a sweep, on the screen; the files have all
+LOOKS = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
 CONTEXTS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
 
 # --- one run --------------------------------------------------------------------------------------------------------
@@ -262,7 +267,7 @@ def comparison_table(found: Comparison) -> Table:
 def with_error(row: Mapping[str, Any], what: str) -> str:
     value, error = row[what], row[f"{what}_error"]
     digits = 0 if value >= 1000 else 1
-    return f"{value:,.{digits}f}" + ("" if math.isnan(error) or not value else f" ± {error:,.{digits}f}")
+    return f"{value:,.{digits}f}" + ("" if error is None or math.isnan(error) or not value else f" ± {error:,.{digits}f}")
 
 
 def table_1(found: Comparison) -> Table:
@@ -286,6 +291,136 @@ def comparison_files(found: Comparison, folder: Path, bounds: bool) -> tuple[lis
     except MissingExtra as error:
         return files, [f"no figure: {error}"]
     return [*files, folder / "comparison.png"], []
+
+
+# --- a sweep -----------------------------------------------------------------------------------------------------
+
+EXAMPLE_SWEEP = """\
+# A sweep: every policy on every problem with every seed. A list is an axis.
+seeds = 10              # how many, or which: [3, 5, 8]
+# record = "log"        # keep the curves too, in curves.csv
+
+[[policy]]              # name, and any keyword of fsl.make
+name = "async"
+C = [0.1, 1, 10]
+
+[[policy]]              # as many grids as you like; with one, [policy] will do
+name = ["sync", "oful"]
+
+[problem]               # name ("synthetic" unless given) and the keywords of that problem
+dim = 10
+n_arms = 10
+n_clients = [5, 20]
+noise_scale = 0.1
+horizon = 20_000
+"""
+
+
+def sweep_table(found: SweepResult) -> Table:
+    """A row a point of the grids: a column for each axis that varies, or one for all where they are many."""
+    seeds, rows = len({row["seed"] for row in found.rows}), found.summary()
+    over = f"mean ± standard error over {seeds} seeds" if seeds > 1 else "one seed"
+    more = f", the first {MOST_ROWS} of {len(rows)} points" if len(rows) > MOST_ROWS else ""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=over + more)
+    axes, failed = found.varied or ("policy",), any(row["failed"] for row in rows)
+    many = len(axes) > MOST_COLUMNS
+    for heading in ("point",) if many else axes:
+        table.add_column(heading, justify="left" if heading in ("policy", "problem", "point") else "right", overflow="fold")
+    for heading in ("regret", "% of uniform", "communication", *(["failed"] if failed else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows[:MOST_ROWS]:
+        told = [point_in_words(row, axes)] if many else ["" if row[axis] is None else str(row[axis]) for axis in axes]
+        table.add_row(*told, *sweep_numbers(row), *([str(row["failed"] or "")] if failed else []))
+    return table
+
+
+def point_in_words(row: Mapping[str, Any], axes: Iterable[str]) -> str:
+    told = [str(row[axis]) if axis == "policy" else f"{axis} {row[axis]}" for axis in axes if row[axis] is not None]
+    return ", ".join(told)
+
+
+def sweep_numbers(row: Mapping[str, Any]) -> list[str]:
+    if not row["seeds"]:
+        return [""] * 3
+    share = row["percent_of_uniform"]
+    return [with_error(row, "regret"), "" if share is None else f"{share:.2f}", with_error(row, "communication")]
+
+
+def sweep_files(found: SweepResult, folder: Path) -> tuple[list[Path], list[str]]:
+    """Table, means, curves and figure; what was written, and what to install for what was not."""
+    files = [found.write_csv(folder / "table.csv"), write_rows(folder / "summary.csv", found.summary())]
+    if any(curve is not None for curve in found.curves):
+        files.append(found.write_curves(folder / "curves.csv"))
+    try:
+        found.plot(folder / "sweep.png")
+    except MissingExtra as error:
+        return files, [f"no figure: {error}"]
+    return [*files, folder / "sweep.png"], []
+
+
+def tell_sweep(found: SweepResult, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        told = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
+        print(json.dumps(told | {"files": [str(file) for file in files], "notices": notices}, indent=2, default=plain))
+        return
+    to = console()
+    if found.rows and not quiet:
+        to.print(sweep_table(found))
+    for row in found.failed[:MOST_FAILURES]:
+        which = point_in_words(row, (*found.varied, "seed"))
+        to.print(f"failed: {which}: {row['error']}", style="yellow")
+    if len(found.failed) > MOST_FAILURES:
+        to.print(f"… and {len(found.failed) - MOST_FAILURES} more, in the column error of {files[0]}", style="yellow")
+    if not found.complete:
+        to.print("stopped: start it again and it goes on from here", style="yellow")
+    if not quiet:
+        for notice in notices:
+            to.print(notice, style="yellow")
+        for file in files:
+            to.print(f"wrote {file}", soft_wrap=True)
+
+
+# --- the paper's experiments --------------------------------------------------------------------------------------
+
+
+def tell_reproduction(outcomes: Sequence[Outcome], folder: Path, *, as_json: bool, quiet: bool) -> None:
+    """A table of verdicts for each experiment, and where the page is."""
+    page = folder / "report.html"
+    if as_json:
+        found = {outcome.experiment.name: reproduction_numbers(outcome) for outcome in outcomes}
+        print(json.dumps({"experiments": found, "page": str(page)}, indent=2, default=plain))
+        return
+    to = console()
+    for outcome in outcomes:
+        if outcome.measured is None:
+            to.print(f"{outcome.experiment.title}: {trouble(outcome)}", style="yellow", soft_wrap=True)
+        elif not quiet:
+            to.print(verdict_table(outcome))
+    if not quiet:
+        to.print(f"figures, data and verdicts: {folder}/NAME; all on one page: {page}", soft_wrap=True)
+
+
+def verdict_table(outcome: Outcome) -> Table:
+    """Each verdict beside its claim, with the numbers below."""
+    title = f"{outcome.experiment.title} ({outcome.experiment.n_seeds} seeds, {outcome.seconds:.0f} s)"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("claim (whose, at which setting), and what was measured as mean ± standard error", overflow="fold")
+    for verdict in outcome.verdicts:
+        table.add_row(
+            Text(verdict.outcome, style=LOOKS[verdict.outcome]),
+            Text.assemble((verdict.claim, "bold"), f" ({verdict.source}, {verdict.setting})\n{verdict.measured}"),
+        )
+    return table
+
+
+def reproduction_numbers(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "trouble": None if outcome.measured is not None else trouble(outcome),
+        "verdicts": [verdict.row() for verdict in outcome.verdicts],
+        "files": [str(file) for file in outcome.files],
+        "seconds": outcome.seconds,
+    }
 
 
 # --- variants and plugins -------------------------------------------------------------------------------------------

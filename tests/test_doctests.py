@@ -8,7 +8,7 @@ import pytest
 
 import fedsuplin
 
-MODULES = [f"fedsuplin.{module.name}" for module in pkgutil.iter_modules(fedsuplin.__path__)]
+MODULES = [module.name for module in pkgutil.walk_packages(fedsuplin.__path__, "fedsuplin.")]
 WITHOUT = {
     "FedsuplinError",
     "InvalidInput",

@@ -1,0 +1,128 @@
+"""Experiment 1: who plays when. Regret and communication of async under three arrival patterns, and of sync."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import figures
+from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured
+from .verdicts import Verdict, all_of, difference, judged, mean_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PATTERNS = ("random", "round-robin", "click-leave")
+SYNC = "sync"
+PRACTICAL, THEOREM_C, THEORY = "practical", "practical, C = 1/M²", "theory"
+
+
+class Arrivals(Experiment):
+    name = "arrivals"
+    title = "Arrival patterns"
+    says = (
+        "Click-leave, the pattern closest to one central learner, has the lowest regret of the asynchronous runs; the "
+        "synchronous algorithm has lower regret than the asynchronous one, at a higher communication cost (figures 1a and 1b)."
+    )
+    record = "log"
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "problem": PAPER_IN_WORDS,
+            PRACTICAL: "the preset `practical` as it is: what the figure shows",
+            THEOREM_C: "its radii, with the theorem's C",
+            THEORY: "the constants of Theorems 1 and 2, with the noise's σ = 0.1",
+        }
+
+    def cases(self) -> list[Case]:
+        settings = {
+            PRACTICAL: ({}, {}),
+            THEOREM_C: ({"C": 1 / PAPER["n_clients"] ** 2}, {}),
+            THEORY: ({"preset": "theory", "noise_scale": PAPER["noise_scale"]},) * 2,
+        }
+        if self.size == "quick":
+            del settings[THEORY]
+        cases = []
+        for setting, (for_async, for_sync) in settings.items():
+            for pattern in PATTERNS:
+                labels = {"setting": setting, "pattern": pattern}
+                cases.append(Case(labels, {"name": "async", **for_async}, {**PAPER, "arrival": pattern}))
+            cases.append(Case({"setting": setting, "pattern": SYNC}, {"name": "sync", **for_sync}, PAPER))
+        return cases
+
+    def draw(self, measured: Measured) -> Figure:
+        figure, axes = figures.panels(f"Arrival patterns, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2)
+        for each, what, title in zip(axes, ("regret", "communication"), ("Regret", "Communication"), strict=True):
+            for number, pattern in enumerate((*PATTERNS, SYNC)):
+                pulls, values = measured.curve(what, setting=PRACTICAL, pattern=pattern)
+                label = "sync" if pattern == SYNC else f"async, {pattern}"
+                figures.curve(each, pulls, values, number=number, label=label)
+            figures.finish(
+                each, title=title, x="pulls of all clients", y=UNITS[what], legend="lower right" if what == "regret" else None
+            )
+        return figure
+
+    def verdicts(self, measured: Measured) -> list[Verdict]:
+        return [verdict for setting in measured.choices("setting") for verdict in judge(measured, setting)]
+
+
+UNITS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
+
+
+def judge(measured: Measured, setting: str) -> list[Verdict]:
+    """The paper's two claims and the draft's two."""
+
+    def of(what: str, pattern: str):
+        return measured.values(what, setting=setting, pattern=pattern)
+
+    def told(what: str) -> str:
+        return ", ".join(f"{pattern} {mean_error(of(what, pattern))}" for pattern in (*PATTERNS, SYNC))
+
+    def less(what: str, pattern: str, others: tuple[str, ...]) -> str:
+        return all_of([difference(of(what, pattern), of(what, other)).less for other in others])
+
+    random, round_robin = of("communication", "random"), of("communication", "round-robin")
+    apart = abs(random.mean() / round_robin.mean() - 1)
+    return [
+        Verdict(
+            "click-leave has the lowest regret of the async runs",
+            "paper",
+            setting,
+            f"regret: {told('regret')}",
+            less("regret", "click-leave", ("random", "round-robin")),
+        ),
+        Verdict(
+            "sync has lower regret than async with the same arrivals, round-robin",
+            "paper",
+            setting,
+            f"regret: sync {mean_error(of('regret', SYNC))}, async {mean_error(of('regret', 'round-robin'))}",
+            less("regret", SYNC, ("round-robin",)),
+        ),
+        Verdict(
+            "sync has lower regret than async with any arrivals",
+            "paper",
+            setting,
+            f"regret: {told('regret')}",
+            less("regret", SYNC, PATTERNS),
+        ),
+        Verdict(
+            "sync communicates more than async with any arrivals",
+            "paper",
+            setting,
+            f"communication: {told('communication')}",
+            all_of([difference(of("communication", pattern), of("communication", SYNC)).less for pattern in PATTERNS]),
+        ),
+        Verdict(
+            "random and round-robin nearly coincide in communication (within 5 %)",
+            "draft",
+            setting,
+            f"{mean_error(random)} and {mean_error(round_robin)}, {100 * apart:.1f} % apart",
+            judged(apart < 0.05),
+        ),
+        Verdict(
+            "click-leave communicates more than random and round-robin",
+            "draft",
+            setting,
+            f"communication: {told('communication')}",
+            all_of([difference(of("communication", other), of("communication", "click-leave")).less for other in PATTERNS[:2]]),
+        ),
+    ]

@@ -1,0 +1,82 @@
+"""Experiment 2: more clients. Regret of each client over its own pulls, for several numbers of clients, against SupLinUCB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import figures
+from .experiment import PAPER, Case, Experiment, Measured
+from .verdicts import Verdict, all_of, difference, mean_error
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+ALONE = "suplinucb"
+POLICIES = ("async", "sync")
+PRACTICAL = "practical"
+
+
+class Clients(Experiment):
+    name = "clients"
+    title = "Number of clients"
+    says = (
+        "FedSupLinUCB significantly reduces the regret per client compared with SupLinUCB, and the more so the more clients "
+        "there are, in both the asynchronous and the synchronous setting (figure 1c)."
+    )
+    record = "log"
+    counts = (2, 5, 10, 20, 40)
+    pulls_each = PAPER["horizon"] // PAPER["n_clients"]
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "problem": f"d = 25, K = 20, {self.pulls_each:,} pulls a client (T = M · {self.pulls_each:,}), M = {self.counts}, "
+            "contexts uniform on the unit sphere, Gaussian noise of variance 0.01; async: random arrivals",
+            "policies": "the preset `practical`; SupLinUCB: 20 learners, each alone",
+        }
+
+    def cases(self) -> list[Case]:
+        found = [
+            Case({"policy": name, "M": count}, {"name": name}, self.problem(count)) for name in POLICIES for count in self.counts
+        ]
+        return [*found, Case({"policy": ALONE, "M": 1}, {"name": ALONE}, self.problem(PAPER["n_clients"]))]
+
+    def problem(self, count: int) -> dict[str, Any]:
+        return PAPER | {"n_clients": count, "horizon": count * self.pulls_each}
+
+    def draw(self, measured: Measured) -> Figure:
+        figure, axes = figures.panels(f"Regret per client, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2)
+        for each, policy in zip(axes, POLICIES, strict=True):
+            for number, (name, count) in enumerate([(ALONE, 1), *((policy, count) for count in self.counts)]):
+                pulls, values = measured.curve("regret", policy=name, M=count)
+                players = PAPER["n_clients"] if name == ALONE else count
+                label = "SupLinUCB (alone)" if name == ALONE else f"{policy}, M = {count}"
+                figures.curve(each, pulls / players, values / players, number=number, label=label)
+            figures.finish(each, title=policy, x="pulls of a client, T/M", y="cumulative regret of a client", legend="upper left")
+        top = max(each.get_ylim()[1] for each in axes)
+        for each in axes:
+            each.set_ylim(0, 1.45 * top)  # room for the legend
+        return figure
+
+    def verdicts(self, measured: Measured) -> list[Verdict]:
+        alone = measured.values("regret", policy=ALONE, M=1) / PAPER["n_clients"]
+        found = []
+        for policy in POLICIES:
+            each = {count: measured.values("regret", policy=policy, M=count) / count for count in self.counts}
+            told = "regret per client: " + ", ".join(f"M = {count}: {mean_error(values)}" for count, values in each.items())
+            found += [
+                Verdict(
+                    f"{policy}: every number of clients has lower regret per client than SupLinUCB",
+                    "paper",
+                    PRACTICAL,
+                    f"{told}; SupLinUCB: {mean_error(alone)}",
+                    all_of([difference(values, alone, paired=False).less for values in each.values()]),
+                ),
+                Verdict(f"{policy}: regret per client falls as M grows", "paper", PRACTICAL, told, falling(list(each.values()))),
+            ]
+        return found
+
+
+def falling(samples: list[np.ndarray]) -> str:
+    """Does each mean lie below the one before? Other numbers of clients are other problems, so the seeds are no pairs."""
+    return all_of([difference(later, earlier, paired=False).less for earlier, later in zip(samples, samples[1:], strict=False)])

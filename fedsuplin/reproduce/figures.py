@@ -1,0 +1,67 @@
+"""The one look of the experiments' figures: curves with bands, points with intervals, axes with units.
+
+Colours are those that colour-blind readers can tell apart; line styles and markers differ too, for print in grey.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..comparison import band
+from ..plotting import compact, finish_axes, new_figure, style_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 4.8
+WIDTHS = {1: 7.5, 2: 13.0, 3: 17.0}
+
+
+def panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with n panels side by side, in one row or several."""
+    columns = -(-n // rows)
+    figure = new_figure((WIDTHS[columns], HEIGHT * rows))
+    figure.suptitle(title, fontsize=12)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def curve(axes: Axes, x: np.ndarray, values: np.ndarray, *, number: int, label: str) -> None:
+    """The mean over seeds (values are seeds × x) with its 95 % confidence band."""
+    mean, half, style = values.mean(axis=0), band(values), style_of(number)
+    every = max(1, len(x) // 8)
+    axes.plot(x, mean, label=label, linewidth=1.8, markersize=5, markevery=(every // 2 + 3 * number, every), **style)
+    axes.fill_between(x, mean - half, mean + half, color=style["color"], alpha=0.18, linewidth=0)
+
+
+def points(axes: Axes, x: Any, values: list[np.ndarray], *, number: int, label: str) -> None:
+    """Means over seeds (an array for each x) with their 95 % confidence intervals."""
+    means = np.array([each.mean() for each in values])
+    halves = np.array([band(each[:, None])[0] for each in values])
+    axes.errorbar(x, means, yerr=halves, label=label, capsize=2.5, markersize=5, linewidth=1.6, **style_of(number))
+
+
+def guide(axes: Axes, x: Any, y: Any, *, label: str) -> None:
+    """Something to compare with: a bound, a slope."""
+    axes.plot(x, y, label=label, color="#666666", linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
+
+
+def finish(axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: str | None = "best") -> None:
+    """Words, scales ("x", "y" or "xy" are logarithmic) and legend."""
+    for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
+        if name in log:
+            axes.set(**{f"{name}scale": "log"})
+        axis.set_minor_formatter(lambda value, _: "")
+    finish_axes(axes, title=title, x=x, y=y)
+    if "y" not in log and axes.dataLim.ymin >= 0:
+        axes.set_ylim(bottom=0)
+    if legend is not None:
+        axes.legend(loc=legend, frameon=False, fontsize=9)
+
+
+__all__ = ["compact", "curve", "finish", "guide", "panels", "points"]

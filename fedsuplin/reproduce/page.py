@@ -1,0 +1,159 @@
+"""One self-contained HTML page with every figure, table, setting and version: to be mailed to a colleague as it is."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import html
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from ..version import __version__
+from .experiment import Experiment, Options, Outcome
+from .verdicts import FAILS, HOLDS, OPEN, Verdict, number, with_error
+
+MARKS = {HOLDS: ("✓", "good"), FAILS: ("✗", "bad"), OPEN: ("?", "open")}
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 3rem; border-top: 1px solid #ddd; padding-top: 1.5rem; }
+table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; }
+th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.8rem 0.35rem 0; border-bottom: 1px solid #e5e5e5; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.verdict { white-space: nowrap; font-weight: 600; }
+.good { color: #00654a; } .bad { color: #a63d00; } .open { color: #555; }
+img { max-width: 100%; height: auto; display: block; } details { margin: 1rem 0; } summary { cursor: pointer; }
+blockquote { margin: 0.5rem 0; padding-left: 1rem; border-left: 3px solid #0072b2; color: #444; }
+.quiet { color: #666; font-size: 0.9rem; }
+"""
+
+
+def write_page(path: Path, outcomes: Sequence[Outcome], options: Options) -> Path:
+    sections = "\n".join(section(outcome) for outcome in outcomes)
+    title = "FedSupLinUCB: the paper's experiments, reproduced"
+    page = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title><style>{STYLE}</style></head>
+<body><h1>{title}</h1>
+<p>Fan, Zhou, Tian, Shen: <i>Federated Linear Bandits with Finite Adversarial Actions</i>, NeurIPS 2023. Each claim is judged on
+what ran: a 95 % confidence interval over the seeds decides, and where it holds zero the claim is {OPEN}. Nothing was tuned
+until it held; every setting is stated.</p>
+{overview(outcomes)}
+{sections}
+<h2>How this was made</h2>
+{pairs(circumstances(outcomes, options))}
+</body></html>
+"""
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def overview(outcomes: Sequence[Outcome]) -> str:
+    """A line an experiment, with how its claims fared."""
+    rows = []
+    for outcome in outcomes:
+        link = f'<a href="#{outcome.experiment.name}">{html.escape(outcome.experiment.title)}</a>'
+        counts = {which: sum(verdict.outcome == which for verdict in outcome.verdicts) for which in MARKS}
+        told = ", ".join(f'<span class="{MARKS[which][1]}">{n} {which}</span>' for which, n in counts.items() if n)
+        rows.append(f"<tr><td>{link}</td><td>{told or html.escape(trouble(outcome))}</td></tr>")
+    return f"<table><tr><th>experiment</th><th>claims</th></tr>{''.join(rows)}</table>"
+
+
+def trouble(outcome: Outcome) -> str:
+    """Why an experiment has no verdicts."""
+    if outcome.missing is not None:
+        return f"not run: {outcome.missing}"
+    if outcome.sweep.failed:
+        return f"{len(outcome.sweep.failed)} runs failed, the first with {outcome.sweep.failed[0]['error']}"
+    return "stopped before its end"
+
+
+def section(outcome: Outcome) -> str:
+    experiment = outcome.experiment
+    head = (
+        f'<h2 id="{experiment.name}">{html.escape(experiment.title)}</h2><blockquote>{html.escape(experiment.says)}</blockquote>'
+    )
+    if outcome.measured is None:
+        return f"{head}<p>{html.escape(trouble(outcome))}</p>"
+    return f"""{head}
+{figure(outcome)}
+{verdict_table(outcome.verdicts)}
+<details open><summary>Settings</summary>{pairs(experiment.settings())}</details>
+<details><summary>Means over seeds</summary>{mean_table(outcome)}</details>
+<p class="quiet">{len(outcome.sweep.rows)} runs, {experiment.n_seeds} seeds, {outcome.seconds:.0f} s;
+<code>{html.escape(command(experiment))}</code></p>"""
+
+
+def figure(outcome: Outcome) -> str:
+    """The SVG, inside the page."""
+    drawn = next(file for file in outcome.files if file.suffix == ".svg")
+    data = base64.b64encode(drawn.read_bytes()).decode()
+    return f'<img alt="{html.escape(outcome.experiment.title)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def verdict_table(verdicts: Iterable[Verdict]) -> str:
+    rows = []
+    for verdict in verdicts:
+        mark, look = MARKS[verdict.outcome]
+        cells = "".join(
+            f"<td>{html.escape(text)}</td>" for text in (verdict.claim, verdict.source, verdict.setting, verdict.measured)
+        )
+        rows.append(f'<tr>{cells}<td class="verdict {look}">{mark} {verdict.outcome}</td></tr>')
+    heads = "".join(f"<th>{head}</th>" for head in ("claim", "whose", "setting", "measured (mean ± standard error)", "verdict"))
+    return f"<table><tr>{heads}</tr>{''.join(rows)}</table>"
+
+
+def mean_table(outcome: Outcome) -> str:
+    """A row a case, a column a measure."""
+    labels, measures = outcome.measured.labels, outcome.experiment.measures
+    cases: dict[tuple, dict[str, str]] = {}
+    for row in outcome.measured.summary(measures):
+        cells = cases.setdefault(tuple(row[name] for name in labels), {})
+        cells[row["measure"]] = with_error(row["mean"], row["error"])
+    heads = "".join(f"<th>{html.escape(head.replace('_', ' '))}</th>" for head in (*labels, *measures))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td>{html.escape(shown(value))}</td>" for value in case)
+        + "".join(f'<td class="number">{cells[what]}</td>' for what in measures)
+        + "</tr>"
+        for case, cells in cases.items()
+    )
+    return f"<table><tr>{heads}</tr>{body}</table>"
+
+
+def pairs(told: dict[str, str]) -> str:
+    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in told.items())
+    return f"<table>{rows}</table>"
+
+
+def circumstances(outcomes: Sequence[Outcome], options: Options) -> dict[str, str]:
+    """Versions, machine and time, from the runs themselves where they say it."""
+    names = " ".join(outcome.experiment.name for outcome in outcomes)
+    return {
+        "command": f"fedsuplin reproduce {names}{flags(options)}",
+        "versions": f"fedsuplin {__version__}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, SciPy {scipy.__version__}",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "seconds": f"{sum(outcome.seconds for outcome in outcomes):.0f}, less what was there from an earlier start",
+        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def command(experiment: Experiment) -> str:
+    return f"fedsuplin reproduce {experiment.name}{flags(experiment.options)}"
+
+
+def flags(options: Options) -> str:
+    size = "" if options.size == "normal" else f" --{options.size}"
+    seeds = "" if options.seeds is None else f" --seeds {options.seeds}"
+    return f"{size}{seeds}" + ("" if options.movielens is None else f" --movielens {options.movielens.name}")
+
+
+def shown(value: Any) -> str:
+    return number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
