@@ -203,7 +203,9 @@ def test_movielens_normalises_rewards_by_random_play(small, movies, tmp_path):
     assert row["pulls"] == 120 and row["ratio"] == pytest.approx(row["reward"] / (120 / 20))
     settings = outcome.experiment.settings()
     assert "37 users (the users with the most ratings above 3)" in settings["data"] and movies.name in settings["data"]
-    assert len(outcome.verdicts) == 4
+    rounds = {verdict.setting for verdict in outcome.verdicts}
+    positives = fsl.MovieLensProblem(movies, dim=9, most_active=37).n_positives // 37
+    assert rounds == {f"practical, after {n} rounds a client" for n in (positives, 40)} and len(outcome.verdicts) == 8
 
 
 def test_movielens_without_a_folder_is_not_run_and_says_what_it_needs(small, tmp_path):
