@@ -1,81 +1,294 @@
-"""How the practical preset was chosen: regret against uniform play over several problems, for each variant and radius.
+"""How the practical presets were chosen: every variant over radii, ridges and thresholds, on eight random problems and real data.
 
-python bench/presets.py             the table of docs/presets.md, a few minutes on two cores
-python bench/presets.py async sync  some variants only
+python bench/presets.py                            every table of docs/presets.md without MovieLens; half an hour on two cores
+python bench/presets.py --movielens ml-20m         with it: a folder that holds a MovieLens release
+python bench/presets.py radii async sync           some tables (radii, horizons, thresholds, adversaries, floor), some variants
+python bench/presets.py --quick                    two seeds and a quarter of every horizon, to see that it works
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import fedsuplin as fsl
 
-SEEDS = 3
-BUDGET = 50.0
-ALPHA_SCALES = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02)
-RIDGES = (1.0, 0.1)
-PROBLEMS = (  # d, K, M, noise scale, T
-    (25, 20, 20, 0.1, 40_000),
-    (16, 16, 4, 0.1, 100_000),
-    (16, 16, 4, 1.0, 100_000),
-    (8, 50, 10, 0.3, 40_000),
-    (5, 5, 10, 0.1, 20_000),
+LAYERED = ("async", "sync", "variance", "robust", "suplinucb")
+OPTIMISM = ("oful", "fedlinucb", "async-linucb", "dislinucb")
+TABLES = ("radii", "horizons", "thresholds", "adversaries", "floor")
+
+ALPHA_SCALES = dict.fromkeys(LAYERED, (0.2, 0.15, 0.1, 0.07)) | dict.fromkeys(OPTIMISM, (1.0, 0.5, 0.2, 0.1, 0.05, 0.0))
+ALPHA_SCALES["async"] = (0.5, 0.2, 0.15, 0.12, 0.1, 0.085, 0.07, 0.05)
+RIDGES = dict.fromkeys(LAYERED, (1.0, 0.1)) | dict.fromkeys(OPTIMISM, (1.0,)) | {"async": (1.0, 0.3, 0.1)}
+
+ABOUT_THE_BEST = ((1.0, 0.1), (1.0, 0.07), (0.3, 0.12), (0.3, 0.1), (0.1, 0.15), (0.1, 0.12), (0.1, 0.1))  # ridge, alpha_scale
+
+CS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)
+DS = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the theorem's
+ATTACKED_ALPHA_SCALES = (0.15, 0.1, 0.07)
+CORRUPTION_SCALES = (1.0, 0.3, 0.1, 0.05, 0.0)
+BUDGETS = (20.0, 100.0, 500.0)
+ADVERSARIES = ("early", "targeted", "random")
+
+
+# --- problems ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, for the noise that a variant is made for, and how many pulls of it are played."""
+
+    name: str
+    horizon: int
+    make: Callable[..., fsl.Problem]
+    clairvoyant: bool = True
+    """Could a linear score come near the best arm? If not, the ratio is of what is gained over uniform play, not of regret."""
+
+
+def synthetic(
+    name: str, dim: int, n_arms: int, n_clients: int, sd: float, horizon: int, kind: Any = fsl.SyntheticProblem
+) -> Case:
+    def make(variant: str, seed: int, **attack: Any) -> fsl.Problem:
+        noise = {"noise": "bounded", "R": 1.0, "sigma_high": sd} if variant == "variance" else {"noise_scale": sd}
+        return kind(dim, n_arms, n_clients, **(noise | ({"noise": "corrupted"} | attack if attack else {})), seed=seed)
+
+    return Case(name, horizon, make)
+
+
+PAPER = synthetic("paper", 25, 20, 20, 0.1, 40_000)
+LOUD = synthetic("loud", 16, 16, 4, 1.0, 100_000)
+MANY = synthetic("many arms", 8, 50, 10, 0.3, 40_000)
+SMALL = synthetic("small", 5, 5, 10, 0.1, 20_000)
+SYNTHETIC = (
+    PAPER,
+    synthetic("long", 16, 16, 4, 0.1, 400_000),
+    LOUD,
+    MANY,
+    SMALL,
+    synthetic("wide", 64, 10, 8, 0.1, 40_000),
+    synthetic("quiet", 10, 10, 5, 0.01, 40_000),
+    synthetic("fixed arms", 10, 20, 10, 0.3, 40_000, functools.partial(fsl.FixedArmsProblem, own_arms=True)),
 )
-HEADS = [f"d={d} K={k} M={m} sd={s:g} T={t // 1000}k" for d, k, m, s, t in PROBLEMS]
+DIGITS = Case("digits", 40_000, lambda variant, seed: fsl.DigitsProblem(n_clients=10, seed=seed))
 
 
-def problem_for(variant: str, sizes: tuple, seed: int) -> fsl.SyntheticProblem:
-    """The noise that the variant is made for: for `variance` σ_t uniform up to the noise scale within |ε| ≤ 1."""
-    d, n_arms, n_clients, scale, _ = sizes
-    noise = {
-        "variance": {"noise": "bounded", "R": 1.0, "sigma_high": scale},
-        "robust": {"noise": "corrupted", "noise_scale": scale, "corruption": BUDGET},
-    }
-    return fsl.SyntheticProblem(d, n_arms, n_clients, **noise.get(variant, {"noise_scale": scale}), seed=seed)
-
-
-def share_of_uniform(variant: str, sizes: tuple, **parameters: float) -> tuple[float, float]:
-    """Mean regret as a percentage of uniform play's, and mean communication, over the seeds."""
-    runs = [fsl.run(variant, problem_for(variant, sizes, seed), horizon=sizes[-1], **parameters) for seed in range(SEEDS)]
-    return (
-        100 * np.mean([run.regret[-1] / run.uniform_regret[-1] for run in runs]),
-        np.mean([run.communication[-1] for run in runs]),
+def movielens(folder: str) -> Case:
+    return Case(
+        "MovieLens",
+        37_000,
+        lambda variant, seed: fsl.MovieLensProblem(folder, most_active=37, seed=seed),
+        clairvoyant=False,
     )
 
 
-def print_against_silence() -> None:
-    """The chosen preset as it is, and the same learners when they never talk (eager, since they wait for nobody)."""
-    print("| variant | " + " | ".join(HEADS) + " |")
-    print("|---|" + "---|" * len(HEADS))
-    for label, variant, parameters in (
-        ("async", "async", {}),
-        ("sync", "sync", {}),
-        ("async, never talking", "async", {"trigger": "never", "lazy": False}),
-    ):
-        cells = [f"{share_of_uniform(variant, sizes, **parameters)[0]:.2f} %" for sizes in PROBLEMS]
-        print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
+# --- measuring -----------------------------------------------------------------------------------------------------------
 
 
-def main(variants: list[str]) -> None:
-    print("| variant | ridge | alpha_scale | " + " | ".join(HEADS) + " |")
-    print("|---|---|---|" + "---|" * len(HEADS))
-    with ThreadPoolExecutor(2) as pool:
-        for variant in variants:
-            for ridge in RIDGES:
-                for alpha_scale in ALPHA_SCALES:
-                    measured = pool.map(
-                        lambda sizes, v=variant, r=ridge, a=alpha_scale: share_of_uniform(v, sizes, ridge=r, alpha_scale=a),
-                        PROBLEMS,
-                    )
-                    cells = [f"{share:.2f} % / {communication:.0f}" for share, communication in measured]
-                    print(f"| {variant} | {ridge:g} | {alpha_scale:g} | " + " | ".join(cells) + " |", flush=True)
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured, and by how many threads."""
+
+    cases: tuple[Case, ...]
+    seeds: int
+    threads: int
+    shorter: int = 1
+
+    def measured(self, jobs: Iterable[tuple[str, Case, dict[str, Any], dict[str, Any]]]) -> np.ndarray:
+        """Regret as a share of uniform play's, communication, and the share of regret in the second half: jobs × seeds × 3."""
+        runs = list(itertools.product(jobs, range(self.seeds)))
+        with ThreadPoolExecutor(self.threads) as pool:
+            found = list(pool.map(lambda run: self.played(*run[0], seed=run[1]), runs))
+        return np.array(found).reshape(-1, self.seeds, 3)
+
+    def played(self, variant: str, case: Case, parameters: dict[str, Any], attack: dict[str, Any], seed: int) -> tuple:
+        problem = case.make(variant, seed, **attack)
+        rounds = case.horizon // self.shorter // problem.n_clients
+        parameters = dict(parameters)
+        if "times_D" in parameters:
+            parameters["D"] = parameters.pop("times_D") * theorem_D(variant, problem, rounds)
+        result = fsl.run(variant, problem, horizon=rounds * problem.n_clients, **parameters)
+        late = 1 - np.interp(result.pulls[-1] / 2, result.pulls, result.regret) / result.regret[-1]
+        return result.regret[-1] / result.uniform_regret[-1], result.communication[-1], late
+
+
+def theorem_D(variant: str, problem: fsl.Problem, rounds: int) -> float:
+    sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients}
+    return fsl.make(variant, **sizes, horizon=rounds * problem.n_clients, preset="theory").trigger.D
+
+
+def losses(shares: np.ndarray, cases: Sequence[Case]) -> np.ndarray:
+    """Settings × cases × seeds: numbers whose ratios say how much worse one setting is than another."""
+    clairvoyant = np.array([case.clairvoyant for case in cases])[:, None]
+    return np.where(clairvoyant, shares, 1 / np.maximum(1 - shares, 1e-9))
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Of each setting to the best one for each case (settings × cases): by the mean over seeds, and by the worst seed."""
+
+    mean: np.ndarray
+    worst_seed: np.ndarray
+
+    @classmethod
+    def of(cls, shares: np.ndarray, cases: Sequence[Case]) -> Ratios:
+        mean, worst = losses(shares, cases).mean(axis=2), losses(shares, cases).max(axis=2)
+        return cls(mean / mean.min(axis=0), worst / worst.min(axis=0))
+
+    @property
+    def geometric(self) -> np.ndarray:
+        return np.exp(np.log(self.mean).mean(axis=1))
+
+    @property
+    def worst(self) -> np.ndarray:
+        """The criterion. Too small a radius shows in a rare bad seed first, so that is what is compared."""
+        return self.worst_seed.max(axis=1)
+
+
+# --- tables --------------------------------------------------------------------------------------------------------------
+
+
+def print_row(*cells: Any) -> None:
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def print_head(title: str, *cells: Any) -> None:
+    print(f"\n**{title}**\n")
+    print_row(*cells)
+    print("|" + "---|" * len(cells))
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.3g}"
+
+
+def preset_of(variant: str) -> dict[str, Any]:
+    """The practical preset's alpha_scale and ridge, for marking the row that is in use."""
+    made = fsl.make(variant, dim=4, n_arms=5, n_clients=2, horizon=1000)
+    return {"alpha_scale": made.noise.alpha_scale, "ridge": made.setting.ridge}
+
+
+def print_radii(plan: Plan, variant: str) -> None:
+    """Regret for every ridge and alpha_scale, and the ratios that the criterion is made of. In bold the preset."""
+    if variant == "robust":  # which without corruption is async, and with it has a table of its own
+        return
+    grid = [{"ridge": r, "alpha_scale": a} for r in RIDGES[variant] for a in ALPHA_SCALES[variant]]
+    jobs = [(variant, case, parameters, {}) for parameters in grid for case in plan.cases]
+    found = plan.measured(jobs).reshape(len(grid), len(plan.cases), plan.seeds, 3)
+    shares, ratios, chosen = found[..., 0], Ratios.of(found[..., 0], plan.cases), preset_of(variant)
+    names = [case.name for case in plan.cases]
+    print_head(f"{variant}: radii", "ridge", "alpha_scale", *names, "geometric mean ratio", "worst ratio")
+    for i, parameters in enumerate(grid):
+        words = [f"{value:g}" for value in parameters.values()]
+        words = [f"**{word}**" for word in words] if parameters == chosen else words
+        cells = [percent(share) for share in shares[i].mean(axis=1)]
+        print_row(*words, *cells, f"{ratios.geometric[i]:.2f}", f"{ratios.worst[i]:.1f}")
+
+
+def print_horizons(plan: Plan, variant: str) -> None:
+    """Settings about the best on very long runs: regret, and how much of it falls into the second half."""
+    if variant != "async":
+        return
+    cases = (
+        synthetic("long, T = 2 000 000", 16, 16, 4, 0.1, 2_000_000),
+        synthetic("loud, T = 1 000 000", 16, 16, 4, 1.0, 1_000_000),
+        synthetic("fixed arms, shared, M = 5, T = 400 000", 10, 20, 5, 0.3, 400_000, fsl.FixedArmsProblem),
+    )
+    jobs = [(variant, case, {"ridge": ridge, "alpha_scale": alpha}, {}) for ridge, alpha in ABOUT_THE_BEST for case in cases]
+    found = plan.measured(jobs).mean(axis=1).reshape(len(ABOUT_THE_BEST), len(cases), 3)
+    print_head(f"{variant}: long runs (second half)", "ridge", "alpha_scale", *(case.name for case in cases))
+    for (ridge, alpha), row in zip(ABOUT_THE_BEST, found, strict=True):
+        print_row(f"{ridge:g}", f"{alpha:g}", *(f"{percent(share)} ({100 * late:.0f} %)" for share, _, late in row))
+
+
+def print_thresholds(plan: Plan, variant: str) -> None:
+    """Regret and communication at the preset's radii, over C, or over multiples of the theorem's D."""
+    made = fsl.make(variant, dim=4, n_arms=5, n_clients=2, horizon=1000).trigger
+    if not hasattr(made, "C") and not hasattr(made, "D"):
+        return
+    name, values = ("C", CS) if hasattr(made, "C") else ("times_D", DS)
+    jobs = [(variant, case, {name: value}, {}) for value in values for case in plan.cases]
+    found = plan.measured(jobs).mean(axis=1).reshape(len(values), len(plan.cases), 3)
+    label = name.replace("times_D", "D, times the theorem's")
+    print_head(f"{variant}: regret and communication", label, *(case.name for case in plan.cases))
+    for value, row in zip(values, found, strict=True):
+        print_row(f"{value:g}", *(f"{percent(share)} / {communication:.0f}" for share, communication, _ in row))
+
+
+def print_adversaries(plan: Plan, variant: str) -> None:
+    """`robust` for every alpha_scale and corruption_scale, and `async` beside it, against no adversary and each of three."""
+    if variant != "robust":
+        return
+    cases, preset = (PAPER, LOUD, SMALL), preset_of("robust")["alpha_scale"]
+    attacks = [{"corruption": budget, "adversary": adversary} for budget in BUDGETS for adversary in ADVERSARIES]
+    seen = [{"corruption": 0.0}, *attacks]
+    grid = list(itertools.product(ATTACKED_ALPHA_SCALES, CORRUPTION_SCALES))
+    settings = [("robust", {"alpha_scale": alpha, "corruption_scale": scale}) for alpha, scale in grid] + [("async", {})]
+    jobs = [(who, case, given, attack) for who, given in settings for case in cases for attack in seen]
+    shares = plan.measured(jobs)[..., 0].reshape(len(settings), len(cases), len(seen), plan.seeds)
+
+    for case, of_case in zip(cases, np.moveaxis(shares, 1, 0), strict=True):
+        heads = ["none", *(f"{attack['adversary']} {attack['corruption']:g}" for attack in attacks)]
+        print_head(f"robust, {case.name}: alpha_scale {preset:g}", "corruption_scale", *heads)
+        for (alpha, scale), row in zip([*grid, (preset, "`async`")], of_case, strict=True):
+            if alpha == preset:
+                print_row(scale, *(percent(share) for share in row.mean(axis=1)))
+
+    attacked = shares[:-1, :, 1:].reshape(len(grid), -1, plan.seeds)
+    ratios = Ratios.of(attacked, [PAPER] * attacked.shape[1])
+    print_head(
+        "robust: ratios over all that are attacked", "alpha_scale", "corruption_scale", "geometric mean ratio", "worst ratio"
+    )
+    for (alpha, scale), geometric, worst in zip(grid, ratios.geometric, ratios.worst, strict=True):
+        print_row(f"{alpha:g}", f"{scale:g}", f"{geometric:.2f}", f"{worst:.1f}")
+
+
+def print_floor(plan: Plan, variants: Sequence[str]) -> None:
+    """Each preset as it is: mean and worst seed, in per cent of uniform play's regret."""
+    jobs = [(variant, case, {}, {}) for variant in variants for case in plan.cases]
+    shares = plan.measured(jobs)[..., 0].reshape(len(variants), len(plan.cases), plan.seeds)
+    print_head("The presets: mean (worst seed)", "variant", *(case.name for case in plan.cases))
+    for variant, row in zip(variants, shares, strict=True):
+        print_row(f"`{variant}`", *(f"{percent(each.mean())} ({percent(each.max())})" for each in row))
+
+
+# --- command line --------------------------------------------------------------------------------------------------------
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", nargs="*", metavar="table or variant", help=f"{', '.join(TABLES)}; or variants. [all]")
+    parser.add_argument("--movielens", metavar="FOLDER", help="a MovieLens release, for real data beside the digits")
+    parser.add_argument("--seeds", type=int, default=6, help="runs of each setting. [6]")
+    parser.add_argument("--threads", type=int, default=2, help="runs at a time. [2]")
+    parser.add_argument("--quick", action="store_true", help="two seeds, a quarter of each horizon")
+    given = parser.parse_args()
+    for word in given.what:
+        if word not in (*TABLES, *LAYERED, *OPTIMISM):
+            parser.error(f"{word!r} is neither a table ({', '.join(TABLES)}) nor one of {', '.join(LAYERED + OPTIMISM)}")
+    return given
+
+
+def main() -> None:
+    given = options()
+    cases = (*SYNTHETIC, DIGITS, *([movielens(given.movielens)] if given.movielens else []))
+    plan = Plan(cases, 2, given.threads, 4) if given.quick else Plan(cases, given.seeds, given.threads)
+    variants = [word for word in given.what if word not in TABLES] or [*LAYERED, *OPTIMISM]
+    tables = [word for word in given.what if word in TABLES] or list(TABLES)
+    by_variant = {"radii": print_radii, "horizons": print_horizons, "thresholds": print_thresholds}
+    by_variant["adversaries"] = print_adversaries
+    for table, variant in itertools.product(tables, variants):
+        if table in by_variant:
+            by_variant[table](plan, variant)
+    if "floor" in tables:
+        print_floor(plan, variants)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["silence"]:
-        print_against_silence()
-    else:
-        main(sys.argv[1:] or ["async", "sync", "variance", "robust"])
+    main()

@@ -136,6 +136,8 @@ class Algorithm:
             found.append("no theorem of the paper covers this composition")
         if getattr(self.noise, "alpha_scale", 1.0) < 1:
             found.append(f"alpha_scale is {self.noise.alpha_scale:g}, below 1")
+        if getattr(self.noise, "corruption", 0.0) and getattr(self.noise, "corruption_scale", 1.0) < 1:
+            found.append(f"corruption_scale is {self.noise.corruption_scale:g}, below 1")
         if getattr(self.noise, "layer_zero", "bernstein") != "bernstein":
             found.append("the radius of layer 0 is not the Bernstein theorem's")
         if self.theorem and hasattr(self.trigger, "theorem"):

@@ -138,7 +138,7 @@ def fedsuplin_register_noise_models(register):
 
 # --- variants --------------------------------------------------------------------------------------------------------------
 
-# Radii of one-layer optimism at half of OFUL's: provisional, like the practical presets of the paper's variants.
+# Radii of one-layer optimism at half of OFUL's. Measured in docs/presets.md: right for oful, large for those that talk.
 HALF = {"alpha_scale": 0.5}
 
 OFUL = Variant(

@@ -53,26 +53,59 @@ class Gaussian:
 class Corrupted(Gaussian):
     """σ-sub-Gaussian noise plus an adversary who changes rewards by at most C_p in all: the model of robust.
 
-    Drawn as Gaussian noise, plus −2θᵀx on every pull until the budget is spent: the adversary shows −θ for as long as it can.
+    `corruption_scale` multiplies γC_p = √d, the price of corruption in every radius; 1 is the theorem. Drawn as Gaussian noise,
+    plus what the adversary adds until its budget is spent. "early" shows −θ from the first pull on; "targeted" shows the worst
+    arm's mean in place of the best arm's, and leaves the others alone; "random" adds to each arm a number uniform on [−1, 1],
+    on a random `share` of the pulls.
     """
 
+    drawing_only: ClassVar[tuple[str, ...]] = ("adversary", "share")
+
     corruption: float = 0.0
+    corruption_scale: float = 1.0
+    adversary: str = "early"
+    share: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "corruption", not_negative("corruption", self.corruption))
+        for name in ("corruption", "corruption_scale"):
+            object.__setattr__(self, name, not_negative(name, getattr(self, name)))
+        if self.adversary not in ADVERSARIES:
+            raise InvalidInput(f"adversary must be one of {', '.join(ADVERSARIES)}, not {self.adversary!r}")
+        if not_negative("share", self.share) > 1:
+            raise InvalidInput(f"share is a share of the pulls, so it must be at most 1, not {self.share!r}")
 
     @property
     def budget(self) -> float:
         return self.corruption
 
     def radii(self, setting: Setting) -> np.ndarray:
-        """Those of the sub-Gaussian model, plus γC_p = √d (nothing when C_p = 0), times alpha_scale."""
-        extra = math.sqrt(setting.dim) if self.corruption > 0 else 0.0
+        """Those of the sub-Gaussian model, plus corruption_scale·√d (nothing when C_p = 0), times alpha_scale."""
+        extra = self.corruption_scale * math.sqrt(setting.dim) if self.corruption > 0 else 0.0
         return super().radii(setting) + self.alpha_scale * extra
 
     def corrupt(self, rng: np.random.Generator, means: np.ndarray, best: np.ndarray) -> np.ndarray:
-        return -2 * means
+        return ADVERSARIES[self.adversary](rng, means, best, self.share)
+
+
+def show_the_opposite(rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float) -> np.ndarray:
+    return -2 * means
+
+
+def spoil_the_best(rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float) -> np.ndarray:
+    added = np.zeros_like(means)
+    pulls = np.arange(len(means))
+    added[pulls, best] = means.min(axis=1) - means[pulls, best]
+    return added
+
+
+def add_anything(rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float) -> np.ndarray:
+    """A row of numbers for each pull, the first of them whether it is changed: the same however pulls come in chunks."""
+    drawn = rng.random((len(means), 1 + means.shape[1]))
+    return np.where(drawn[:, :1] < share, 2 * drawn[:, 1:] - 1, 0.0)
+
+
+ADVERSARIES = {"early": show_the_opposite, "targeted": spoil_the_best, "random": add_anything}
 
 
 @dataclass(frozen=True)

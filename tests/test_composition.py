@@ -87,11 +87,11 @@ def test_the_order_does_not_matter_for_the_parts(names):
 
 
 def test_the_later_preset_counts():
-    practical = {name: plugins.create("variants", name, {}).presets["practical"]["alpha_scale"] for name in ("sync", "robust")}
-    assert practical["sync"] != practical["robust"]
-    assert make("sync+robust").noise.alpha_scale == practical["robust"]
-    assert make("robust+sync").noise.alpha_scale == practical["sync"]
-    assert make("robust+sync", alpha_scale=0.7).noise.alpha_scale == 0.7
+    practical = {name: plugins.create("variants", name, {}).presets["practical"]["alpha_scale"] for name in ("async", "oful")}
+    assert practical["async"] != practical["oful"]
+    assert make("async+oful").noise.alpha_scale == practical["oful"]
+    assert make("oful+async").noise.alpha_scale == practical["async"]
+    assert make("oful+async", alpha_scale=0.7).noise.alpha_scale == 0.7
 
 
 def test_a_name_given_twice_is_given_once():
