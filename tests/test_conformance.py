@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import itertools
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,9 +30,20 @@ ARRAYS = {
     "theta": [0.1, 0.2, 0.3],
     "mask": np.arange(160).reshape(40, 4) % 3 != 0,
 }
+MOVIES = tempfile.TemporaryDirectory()  # a made-up release: 30 movies, two users
+atexit.register(MOVIES.cleanup)
+WORDS = ["dark", "funny", "space", "ocean", "love", "war"]
+for file, rows in {
+    "movies.csv": ["movieId,title,genres", *(f"{i},Movie {i},{WORDS[i % 6]}|{WORDS[i % 5]}" for i in range(30))],
+    "ratings.csv": ["userId,movieId,rating,timestamp", *(f"{u},{i},{2 + i % 4},0" for u in (7, 8) for i in range(12 + u))],
+}.items():
+    Path(MOVIES.name, file).write_text("\n".join(rows))
+
 test_built_ins_conform = conformance(
     "fedsuplin",
     parameters={
+        "movielens": {"folder": MOVIES.name, "dim": 3, "n_arms": 4, "most_active": 2},
+        "digits": {"n_clients": 2},
         "synthetic": {"dim": 3, "n_arms": 4, "n_clients": 2},
         "array": ARRAYS,
         "fixed-arms": {"dim": 3, "n_arms": 4, "n_clients": 2, "own_arms": True},

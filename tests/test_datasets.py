@@ -1,6 +1,5 @@
 """Problems from data: what a MovieLens folder, classification data and a table become, and what is refused and why."""
 
-import doctest
 import importlib
 import json
 import shutil
@@ -720,9 +719,3 @@ def test_a_missing_extra_says_what_to_install(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(fsl.MissingExtra, match=r"problem_from_table needs pandas: pip install 'fedsuplin\[datasets\]'"):
         fsl.problem_from_table({})
-
-
-@pytest.mark.parametrize("module", ["classification", "movielens", "tables"])
-def test_the_examples_run(module):
-    found = doctest.testmod(importlib.import_module(f"fedsuplin.datasets.{module}"))
-    assert found.failed == 0 and found.attempted > 3
