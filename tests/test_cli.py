@@ -301,12 +301,8 @@ def interrupted(*arguments):
     import pty
 
     terminal, end = pty.openpty()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # else a child would inherit that it is ignored
-    try:
-        process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=end, text=True, encoding="utf-8")
-    finally:
-        signal.signal(signal.SIGINT, before)
-        os.close(end)
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=end, text=True, encoding="utf-8")
+    os.close(end)
     try:
         shown = b""
         while b"pulls" not in shown:

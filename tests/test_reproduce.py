@@ -296,6 +296,9 @@ def test_ctrl_c_keeps_what_was_done_and_says_so(tmp_path):
     while time.monotonic() < limit and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=30)
+    try:
+        out, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130 and "Traceback" not in error, error
     assert "stopped before its end" in out and journal.read_bytes().count(b"\n") >= 3
