@@ -331,12 +331,11 @@ def test_a_sweep_that_was_stopped_leaves_a_cluster_free(cluster):
     assert not found.complete and [row["horizon"] for row in found.rows] == [60]
     from distributed import Client
 
+    def under_way(dask_worker):  # in here, so that it is sent as it is: workers can't import this module
+        return dask_worker.state.executing_count + sum(task.state == "cancelled" for task in dask_worker.state.tasks.values())
+
     with Client(cluster.removeprefix("dask://"), set_as_default=False) as client:
         until(lambda: not any(client.processing().values()) and client.run(under_way) == dict.fromkeys(client.nthreads(), 0))
-
-
-def under_way(dask_worker):
-    return dask_worker.state.executing_count + sum(task.state == "cancelled" for task in dask_worker.state.tasks.values())
 
 
 def test_a_cluster_that_ends_in_the_middle_is_told_and_what_was_done_is_kept(tmp_path):
