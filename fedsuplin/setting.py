@@ -11,6 +11,10 @@ from .errors import InvalidInput
 
 __all__ = ["Setting", "exceeding", "finite", "not_negative", "positive", "positive_integer", "probability"]
 
+LEAST_RIDGE, MOST_RIDGE = 1e-100, 1e100  # their inverses and squares are far from what a double can hold
+LARGEST_SIZE = 2**31 - 1
+LARGEST_COUNT = 2**62
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -27,10 +31,12 @@ class Setting:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("dim", "n_arms", "n_clients", "horizon"):
-            value = positive_integer(name, getattr(self, name))
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "ridge", positive("ridge", self.ridge))
+        for name in ("dim", "n_arms", "n_clients"):
+            object.__setattr__(self, name, size(name, getattr(self, name)))
+        object.__setattr__(self, "horizon", positive_integer("horizon", self.horizon))
+        if not LEAST_RIDGE <= positive("ridge", self.ridge) <= MOST_RIDGE:
+            raise InvalidInput(f"ridge must be from {LEAST_RIDGE} to {MOST_RIDGE}, not {self.ridge!r}")
+        object.__setattr__(self, "ridge", float(self.ridge))
 
     @property
     def rounds(self) -> float:
@@ -41,19 +47,29 @@ class Setting:
         return dataclasses.replace(self, horizon=horizon)
 
 
-def positive_integer(name: str, value: object) -> int:
+def positive_integer(name: str, value: object, most: int = LARGEST_COUNT) -> int:
     """`value` as an int of at least 1, or an error that names it. 40_000.0 is fine, 2.5 and True are not."""
     whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
     if not whole or isinstance(value, bool) or int(value) < 1:
         raise InvalidInput(f"{name} must be a whole number of at least 1, not {value!r}")
+    if int(value) > most:
+        raise InvalidInput(f"{name} must be at most {most}, which is more than anybody's memory or time holds")
     return int(value)
+
+
+def size(name: str, value: object) -> int:
+    """d, K or M: as `positive_integer`, and an int in C."""
+    return positive_integer(name, value, LARGEST_SIZE)
 
 
 def finite(name: str, value: object) -> float:
     """`value` as a finite float, or an error that names it."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise InvalidInput(f"{name} must be a finite number, not {value!r}")
-    return float(value)
+    try:
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number beyond all floats; its digits would fill the screen
+        raise InvalidInput(f"{name} must be a finite number, and none this large is in double precision") from None
+    raise InvalidInput(f"{name} must be a finite number, not {value!r}")
 
 
 def positive(name: str, value: object) -> float:

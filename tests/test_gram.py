@@ -106,3 +106,18 @@ def test_memory_grows_only_with_clients_that_hold_something():
     assert engine.totals_now["communication"] == 40_000
     assert engine.layer_pulls.sum() == 40_000
     assert_settled(engine.server_layer(0), algorithm.setting.ridge)
+
+
+@pytest.mark.parametrize(("trigger", "lazy"), [("always", True), ("never", True), ("never", False)])
+def test_refreshing_undoes_what_the_steps_from_a_tiny_ridge_cost(trigger, lazy):
+    """From P = 10⁸ I the first steps cancel eight digits, which no later step brings back; a factorisation does."""
+    problem = fsl.SyntheticProblem(6, 4, 1, seed=5, noise_scale=0.5)
+    algorithm = fsl.make("async", dim=6, n_arms=4, n_clients=1, horizon=3000, trigger=trigger, lazy=lazy, ridge=1e-8)
+
+    def error(**options):
+        engine = played(algorithm, problem, 3000, **options)
+        layer = engine.client_layer(0, int(engine.layer_pulls.argmax()))
+        fresh = np.linalg.inv(layer["gram"] + layer["delta_gram"])
+        return np.abs(layer.get("inverse_with_delta", layer["inverse"]) - fresh).max() / np.abs(fresh).max()
+
+    assert error() < 1e-13 < 1e-12 < error(refresh=10**9)

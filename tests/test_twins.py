@@ -233,6 +233,64 @@ def test_a_trigger_that_is_met_exactly_fires_in_neither_twin(variant: str, setti
     assert not np.diff(result.communication, prepend=0)[firsts].any()
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_any_radius_the_best_estimate_stays_in_both_twins(variant: str) -> None:
+    """Widths of 0 make every inequality of the screening an equality for the best arm, which must stay."""
+    result = assert_twins(*synthetic(variant, alpha_scale=0.0))
+    assert result.layer_pulls[-1] == 600
+
+
+def as_wide_as_its_target(dim: int) -> fsl.Algorithm | None:
+    """With α_0 = w̄_0 to the bit, if rounding allows it in this dimension."""
+    parameters = {"dim": dim, "n_arms": 1, "n_clients": 1, "horizon": 2, "ridge": 1.0, "trigger": "never"}
+    plain = fsl.make("async", **parameters, alpha_scale=1.0)
+    scale = plain.target_widths[0] / plain.radii[0]
+    made = [
+        fsl.make("async", **parameters, alpha_scale=each) for each in (scale, np.nextafter(scale, 0), np.nextafter(scale, 99))
+    ]
+    return next((each for each in made if each.radii[0] == each.target_widths[0]), None)
+
+
+def test_an_arm_just_as_wide_as_its_target_is_not_wide_in_either_twin() -> None:
+    """A unit context on A = I has the width α: the first pull passes layer 0."""
+    algorithm = next(filter(None, map(as_wide_as_its_target, range(3, 30))))
+    dim = algorithm.dim
+    problem = fsl.ArrayProblem(np.eye(dim)[None, :1].repeat(2, axis=0), [0, 0], theta=np.zeros(dim))
+    assert assert_twins(algorithm, problem).layers[0] > 0
+
+
+class Heard:
+    """A weighting and a trigger that remember what they were told."""
+
+    def __init__(self) -> None:
+        self.norms: list[tuple[float, float]] = []
+        self.gains: list[tuple[float, float]] = []
+
+    def weight(self, norm: float, sigma: float) -> float:
+        self.norms.append((norm, sigma))
+        return min(1.0, 0.4 / norm)
+
+    def fires(self, gain: float, elapsed: float) -> bool:
+        self.gains.append((gain, elapsed))
+        return elapsed >= 5
+
+
+@pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "eager"])
+@pytest.mark.parametrize("variant", ["async", "sync"])
+def test_rules_are_told_the_same_numbers_by_both_twins(variant: str, lazy: bool) -> None:
+    """A weight or a trigger hides a small error in what it is told, and so do the arms: the numbers themselves are compared."""
+    told = []
+    for play in (fsl.run, reference.run):
+        heard = Heard()
+        algorithm, problem = synthetic(variant, weighting=heard, trigger=heard, lazy=lazy, horizon=400)
+        play(algorithm, problem)
+        told.append(heard)
+    engine, twin = told
+    assert len(engine.norms) == len(engine.gains) == 400
+    np.testing.assert_allclose(engine.norms, twin.norms, rtol=1e-11)
+    np.testing.assert_allclose(engine.gains, twin.gains, rtol=1e-9, atol=1e-13)
+
+
 def test_the_adversary_spends_its_whole_budget_and_no_more_in_both_twins() -> None:
     algorithm, problem = synthetic("robust", horizon=3000)
     result = assert_twins(algorithm, problem)

@@ -9,7 +9,7 @@ __all__ = ["keyed_permutation"]  # public; what draws contexts is ours
 
 from libc.stdint cimport uint64_t
 
-from fedsuplin_ext.norms cimport padded
+from fedsuplin_ext.norms cimport check_aligned, padded
 
 cdef extern from "draws_dispatch.h":
     enum:
@@ -20,6 +20,7 @@ cdef extern from "draws_dispatch.h":
     uint64_t fsl_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t* keys, int n_keys) noexcept nogil
 
 STATE_WORDS = 4 * FSL_STREAMS
+cdef long long MOST = 1 << 30  # numbers a round: an int counts them
 
 
 cdef class ContextSource:
@@ -32,6 +33,8 @@ cdef class ContextSource:
     cdef ptrdiff_t numbers           # drawn a round: d × n_arms, rounded up to whole steps
 
     def __init__(self, seed, int d, int n_arms, wide=None):
+        if d < 1 or n_arms < 1 or <long long>d * padded(n_arms) > MOST:
+            raise ValueError(f"{n_arms} arms in dimension {d}: both must be at least 1, and together no more than {MOST} numbers")
         self.d, self.n_arms, self.lanes = d, n_arms, <int>padded(n_arms)
         self.wide = fsl_draws_wide() and (wide is None or wide)
         self.numbers = (d * n_arms + 2 * FSL_STREAMS - 1) // (2 * FSL_STREAMS) * (2 * FSL_STREAMS)
@@ -43,6 +46,10 @@ cdef class ContextSource:
         cdef ptrdiff_t t, n = out.shape[0]
         if out.shape[1] != self.d or out.shape[2] != self.lanes or (lengths is not None and (lengths.shape[0] < n or lengths.shape[1] != self.n_arms)):
             raise ValueError(f"contexts of {n} rounds must have the shape ({n}, {self.d}, {self.lanes}) and lengths ({n}, {self.n_arms})")
+        if n:
+            check_aligned(&out[0, 0, 0], "contexts")
+        if n and lengths is not None:
+            check_aligned(&lengths[0, 0], "lengths")
         with nogil:
             for t in range(n):
                 fsl_normals(self.wide, &self.state[0], &self.raw[0], self.numbers)
@@ -50,8 +57,21 @@ cdef class ContextSource:
                     self.wide, &self.raw[0], &lengths[t, 0] if lengths is not None else NULL, self.d, self.n_arms, self.lanes, &out[t, 0, 0]
                 )
 
+    @property
+    def position(self):
+        """Where in its sequence the source is; set it to go on from there."""
+        return self._state.copy()
+
+    @position.setter
+    def position(self, words):
+        if words.shape != self._state.shape or words.dtype != np.uint64 or not words.reshape(4, -1).any(axis=0).all():
+            raise ValueError(f"the position of a source is {STATE_WORDS} unsigned 64-bit words, no generator's all 0")
+        self._state[:] = words
+
     def normals(self, Py_ssize_t n):
         """The next n standard normals of this source, for tests: contexts are made of these."""
+        if n < 1:
+            raise ValueError(f"at least one number, not {n}")
         out = np.empty((n + 2 * FSL_STREAMS - 1) // (2 * FSL_STREAMS) * (2 * FSL_STREAMS))
         cdef double[::1] view = out
         fsl_normals(self.wide, &self.state[0], &view[0], out.size)

@@ -102,7 +102,7 @@ INLINE void FN(scale_block)(const double *raw, const double *lengths, int d, int
         for (int l = 0; l < N; l++)
             sum[l] += raw[i * n_arms + l] * raw[i * n_arms + l];
     for (int l = 0; l < N; l++)
-        factor[l] = (lengths ? lengths[l] : 1.0) / sqrt(sum[l]);
+        factor[l] = sum[l] > 0.0 ? (lengths ? lengths[l] : 1.0) / sqrt(sum[l]) : 0.0; /* a u of 1, once in 2^52, is a normal of 0 */
     for (int i = 0; i < d; i++)
         for (int l = 0; l < N; l++)
             out[i * lanes + l] = raw[i * n_arms + l] * factor[l];

@@ -8,6 +8,7 @@ from fedsuplin_ext.norms cimport KernelSet
 
 cdef enum:
     MOST_SPIKES = 6
+    TOO_LARGE = -1                   # what a function returns when sums or estimates are no longer finite
 
 cdef enum Quiet:                     # can an arm of this layer be wider than the target?
     UNKNOWN, LOUD                    # not known; yes, or it could not be excluded
@@ -45,16 +46,19 @@ cdef struct Work:                    # sizes, kernels and scratch space; owned b
     int refresh                      # rank-one steps after which an inverse is factorised anew
     int eager
     double log_det_ridge             # ln det λI
+    double drift                     # the most that a fresh inverse has differed from the one it replaced, relative to its largest entry
     const KernelSet* k
     double* matrix                   # d × ld each
     double* second_matrix
     double* v                        # ld
     double* y                        # ld
     double* u                        # ld
+    const double* zero               # ld
 
 cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil
 cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil
 cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil
+cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil
 cdef int settle(Work* w, Snapshot* s) noexcept nogil
 cdef double growth(const Work* w, double after, double before) noexcept nogil

@@ -2,15 +2,21 @@
 
 Few observations are cheaper as vectors than as matrices, and most uploads are few: so a client's Δ begins as a list, and
 becomes matrices only when it grows (an eager client, who decides from its own inverse, has that as a matrix at once). The
-inverse follows by rank-one steps and is factorised anew every `refresh` steps, which bounds the drift. Functions return 0, or
-something else when a matrix is no longer positive definite or finite.
+inverse follows by rank-one steps and is factorised anew every `refresh` steps, which bounds the drift; how far it had drifted
+is looked at each time. A step after which a direction is known much better than before cancels digits of the inverse: after
+such a one it is factorised at once. Functions return 0, TOO_LARGE when sums or estimates are no longer finite, or something
+else when a matrix is no longer positive definite, or so nearly singular that its inverse has few digits left.
 """
 
-from libc.math cimport fabs, isfinite, log1p, sqrt
+from libc.math cimport fabs, isfinite, log, log1p, sqrt
 from libc.string cimport memcpy, memset
 
-cdef int OVERFLOW = -1
+cdef int NOT_DEFINITE = 1            # where no pivot is to blame
 cdef double ROUNDING = 1e-15
+cdef double EPSILON = 2.0 ** -52
+cdef double PRECISION = 1e-4         # relative: to so much an inverse must be known
+cdef double HUGE = 1e150             # λ ≥ 1e-100, so without an observation beyond this b and θ̂ stay finite
+cdef double STEEP = log(1e3)         # the gain of a step that costs three digits
 
 
 cdef int factorise(Work* w, const double* gram, double* inverse, double* log_det) noexcept nogil:
@@ -19,7 +25,39 @@ cdef int factorise(Work* w, const double* gram, double* inverse, double* log_det
     memcpy(inverse, gram, w.d * w.ld * sizeof(double))
     info = w.k.invert(inverse, w.ld, w.d, w.u, log_det)
     log_det[0] -= w.log_det_ridge
-    return info
+    return info if info != 0 else imprecise(w, gram, inverse)
+
+
+cdef int imprecise(const Work* w, const double* gram, const double* inverse) noexcept nogil:
+    """0 if a fresh inverse is known to PRECISION. Its relative error is about d·ε·max A_ii P_ii, whatever the scale of each
+    coordinate: A_ii P_ii is 1 where coordinate i has nothing to do with the others, and ∞ where it is a combination of them."""
+    cdef ptrdiff_t i
+    for i in range(w.d):
+        if not w.d * EPSILON * gram[i * w.ld + i] * inverse[i * w.ld + i] <= PRECISION:
+            return w.d + 1
+    return 0
+
+
+cdef int replace_inverse(Work* w, const double* gram, double* inverse, double* log_det) noexcept nogil:
+    """`factorise`, and how far the inverse that was there had drifted; one that had drifted beyond PRECISION is an error."""
+    cdef ptrdiff_t i
+    cdef double most = 0.0, largest = 0.0, drift
+    cdef int info
+    memcpy(w.second_matrix, inverse, w.d * w.ld * sizeof(double))
+    info = factorise(w, gram, inverse, log_det)
+    if info != 0:
+        return info
+    for i in range(w.d * w.ld):
+        most = max(most, fabs(inverse[i] - w.second_matrix[i]))
+        largest = max(largest, fabs(inverse[i]))
+    drift = most / largest
+    w.drift = max(w.drift, drift)
+    return 0 if drift <= PRECISION else w.d + 1
+
+
+cdef int finite(const Work* w, const double* vector) noexcept nogil:
+    """Is every entry finite? 0·∞ and 0·NaN are NaN."""
+    return w.k.dot(vector, w.zero, w.ld) == 0
 
 
 cdef double deflate(Work* w) noexcept nogil:
@@ -27,7 +65,7 @@ cdef double deflate(Work* w) noexcept nogil:
     cdef ptrdiff_t i
     cdef double excess = w.k.dot(w.v, w.y, w.ld)
     cdef double scale
-    excess = excess if excess > 0 else 0.0
+    excess = 0.0 if excess < 0 else excess  # NaN stays NaN
     scale = 1.0 / sqrt(1.0 + excess)
     for i in range(w.ld):
         w.u[i] = scale * w.y[i]
@@ -39,7 +77,7 @@ cdef double deflate(Work* w) noexcept nogil:
 cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil:
     """ΔA += ω x xᵀ, Δb += ω r x, gain += ln(1 + ω xᵀ(A+ΔA)⁻¹x). `Px` is x times the inverse that the decision used."""
     cdef ptrdiff_t i
-    cdef double root = sqrt(weight)
+    cdef double root = sqrt(weight), gain
     cdef int info = 0
     for i in range(w.ld):
         w.v[i] = root * x[i]
@@ -48,14 +86,17 @@ cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, con
         form_inverse(w, held, p)
     if not p.dense and p.n == w.keep:
         form_delta(w, p)
-    p.gain += step_inverse(w, p, Px, root)
+    gain = step_inverse(w, p, Px, root)
+    p.gain += gain
     step_delta(w, p)
     if not isfinite(p.gain):
-        return OVERFLOW
-    if p.own and p.age >= w.refresh:
-        info = refresh_client(w, held, p)
+        return NOT_DEFINITE
+    if gain > STEEP or (p.own and p.age >= w.refresh):
+        info = refresh_client(w, held, p, gain > STEEP)
     if w.eager and info == 0:
         client_theta(w, held, p)
+    if info == 0 and fabs(weight * reward) > HUGE:  # P only shrinks: what else could make sums or estimates overflow
+        info = 0 if finite(w, p.delta_moment) and (not w.eager or finite(w, p.theta)) else TOO_LARGE
     return info
 
 
@@ -127,29 +168,40 @@ cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil:
 cdef double growth(const Work* w, double after, double before) noexcept nogil:
     """By how much a ln det has grown, from two that were worked out apart; 0 where the difference is but rounding."""
     cdef double gain = after - before
-    return gain if gain > ROUNDING * w.d * (1 + fabs(after + w.log_det_ridge)) else 0.0
+    return gain if gain > rounding(w, after) else 0.0
 
 
-cdef int refresh_client(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
-    """(A+ΔA)⁻¹ and the gain from a fresh factorisation."""
-    cdef double log_det
+cdef double rounding(const Work* w, double log_det) noexcept nogil:
+    """What a ln det may be off by when it comes from a factorisation."""
+    return ROUNDING * w.d * (1 + fabs(log_det + w.log_det_ridge))
+
+
+cdef int refresh_client(Work* w, const Snapshot* held, Pending* p, int cancelled) noexcept nogil:
+    """(A+ΔA)⁻¹ from a fresh factorisation; `cancelled` if the one that was there has lost digits and nobody used it. The gain
+    stays the sum of all steps, to the last digits of a small one, unless ln det says otherwise by more than it is rounded."""
+    cdef double log_det = 0.0
     cdef int info
     memcpy(w.matrix, held.gram, w.d * w.ld * sizeof(double))
     add_delta(w, w.matrix, p)
-    info = factorise(w, w.matrix, p.inverse, &log_det)
-    p.gain = growth(w, log_det, held.log_det)
-    p.age = 0
+    if cancelled:
+        info = factorise(w, w.matrix, p.inverse, &log_det)
+    else:
+        info = replace_inverse(w, w.matrix, p.inverse, &log_det)
+    if not fabs(log_det - held.log_det - p.gain) <= rounding(w, log_det):
+        p.gain = growth(w, log_det, held.log_det)
+    p.own, p.age = 1, 0
     return info
 
 
 cdef int rebase(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
     """What was gathered since an earlier download, on top of this one: ΔA and Δb stay, the rest follows from the new A and b."""
     cdef int info
-    p.own = 1
-    info = refresh_client(w, held, p)
-    if w.eager and info == 0:
-        client_theta(w, held, p)
-    return info
+    p.gain = -1.0  # that of the earlier download says nothing
+    info = refresh_client(w, held, p, 1)
+    if info != 0 or not w.eager:
+        return info
+    client_theta(w, held, p)
+    return 0 if finite(w, p.theta) else TOO_LARGE
 
 
 cdef void client_theta(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
@@ -166,14 +218,16 @@ cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p
     """A ← A + ΔA, b ← b + Δb, and P, θ̂ and ln det with them. `into` may be `server`. Few vectors are rank-one steps."""
     cdef size_t size = w.d * w.ld * sizeof(double)
     outgrow(w, into, server)
-    if p.dense or server.age + p.n > w.refresh:
+    if p.dense or p.gain > STEEP:
         if into != server:
             memcpy(into.gram, server.gram, size)
             memcpy(into.moment, server.moment, w.ld * sizeof(double))
         add_pending(w, into, p)
         return settle(w, into)
     merge_vectors(w, into, server, p)
-    return 0 if isfinite(into.log_det) else OVERFLOW
+    if not isfinite(into.log_det):
+        return NOT_DEFINITE
+    return settled(w, into, replace_inverse(w, into.gram, into.inverse, &into.log_det)) if into.age > w.refresh else estimate(w, into)
 
 
 cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil:
@@ -198,7 +252,6 @@ cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const P
         w.k.add_outer_upper(into.gram, source.gram, w.ld, w.v, 1.0, w.d)
         source = into
     into.log_det, into.age = log_det, server.age + p.n
-    w.k.matvec(into.inverse, w.ld, into.moment, w.d, into.theta)
 
 
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
@@ -211,7 +264,15 @@ cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
 
 cdef int settle(Work* w, Snapshot* s) noexcept nogil:
     """P, θ̂ and ln det of a snapshot from its A and b, by a fresh factorisation."""
-    cdef int info = factorise(w, s.gram, s.inverse, &s.log_det)
+    return settled(w, s, factorise(w, s.gram, s.inverse, &s.log_det))
+
+
+cdef int settled(Work* w, Snapshot* s, int info) noexcept nogil:
     s.age = 0
+    return estimate(w, s) if info == 0 else info
+
+
+cdef int estimate(Work* w, Snapshot* s) noexcept nogil:
+    """θ̂ = P b."""
     w.k.matvec(s.inverse, w.ld, s.moment, w.d, s.theta)
-    return info
+    return 0 if finite(w, s.theta) else TOO_LARGE

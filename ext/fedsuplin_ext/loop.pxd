@@ -38,6 +38,8 @@ cdef class Engine:
     cdef Pool pool
     cdef readonly Rule trigger, weighting
     cdef readonly Rule policy        # None where the decision is one of the compiled kernels
+    cdef int live                    # one client of a federation elsewhere: it marks layers, and somebody else syncs them
+    cdef double last_weight          # of the observation before
     cdef int n_clients, is_layered, is_optimism, is_phased, sync_all, pushes
     cdef double push_threshold       # ln det that a client must lack before the server sends it what it lacks
     cdef unsigned long long key      # of the random number that a policy is given each pull
@@ -97,3 +99,6 @@ cdef class Engine:
     cdef int planned(self, int client) noexcept nogil
     cdef void by_pull(self, int arm, int layer, int client) noexcept nogil
     cdef void record(self) noexcept nogil
+
+
+cdef int status_of(int info) noexcept nogil

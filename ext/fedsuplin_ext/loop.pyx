@@ -9,7 +9,7 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 
-from fedsuplin_ext.gram cimport QUIET, Pending, add_pending, growth, merge, observe, outgrow, rebase, settle
+from fedsuplin_ext.gram cimport QUIET, TOO_LARGE, Pending, add_pending, growth, merge, observe, outgrow, rebase, settle
 from fedsuplin_ext.norms cimport padded, pick
 from fedsuplin_ext.quiet cimport FIRST_PATIENCE
 from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
@@ -27,11 +27,11 @@ STATUS = (
 cdef class Engine:
     """A server and its clients. `play` takes a chunk of rounds; everything else tells what has happened."""
 
-    def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0):
+    def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0, n_clients=None):
         cdef int d = algorithm.dim
         cdef ptrdiff_t ld = padded(d)
         self.memory = []
-        self.n_clients = algorithm.n_clients
+        self.n_clients = algorithm.n_clients if n_clients is None else n_clients
         self.is_layered = algorithm.kernel == "layered"
         self.is_optimism = algorithm.kernel == "optimism"
         self.is_phased = algorithm.kernel == "phased"
@@ -67,6 +67,7 @@ cdef class Engine:
         self.work.k = pick(kernels)
         self.work.matrix, self.work.second_matrix = self._doubles(d * ld), self._doubles(d * ld)
         self.work.v, self.work.y, self.work.u = self._doubles(ld), self._doubles(ld), self._doubles(ld)
+        self.work.zero, self.work.drift = self._doubles(ld), 0.0
         self.x, self.Px = self._doubles(ld), self._doubles(ld)
 
     cdef _make_screen(self, int n_arms):
@@ -143,8 +144,15 @@ cdef class Engine:
             raise ValueError("by_pull needs three columns: arm, layer, client")
         if record_at is not None and (sums.shape != (len(record_at), 3) or counts.shape != (len(record_at), 5)):
             raise ValueError("sums needs 3 columns, counts 5, and both a row for each pull that is recorded")
-        self.record_at, self.record_sums, self.record_counts = record_at, sums, counts
-        self.record_by_pull = by_pull
+        # All are arrays that fit before one is taken: rows are written without a look at how many there are.
+        cdef const long long[::1] at = record_at
+        cdef double[:, ::1] to_sums = sums
+        cdef long long[:, ::1] to_counts = counts
+        cdef int[:, ::1] to_pulls = by_pull
+        for name, array in (("record_at", record_at), ("sums", sums), ("counts", counts), ("by_pull", by_pull)):
+            if array is not None and not array.flags.aligned:
+                raise ValueError(f"{name} must begin at a multiple of its numbers' size: give a copy of it")
+        self.record_at, self.record_sums, self.record_counts, self.record_by_pull = at, to_sums, to_counts, to_pulls
 
     def play(self, chunk, Py_ssize_t t=0):
         """Play a chunk of rounds from round t on. Returns a word of STATUS and up to which round of the chunk was played.
@@ -164,6 +172,8 @@ cdef class Engine:
         c.n = contexts.shape[0]
         if c.n == 0:
             return STATUS[DONE], 0
+        if t < 0:
+            raise ValueError(f"a chunk is played from round 0 on or later, not from {t}")
         self._check_shapes(chunk)
         c.contexts, c.clients, c.noise, c.sigma = &contexts[0, 0, 0], &clients[0], &noise[0], &sigma[0]
         c.theta = &theta[0] if theta is not None else NULL
@@ -188,7 +198,12 @@ cdef class Engine:
     def _check_shapes(self, chunk):
         n, d, lanes = chunk.contexts.shape
         shapes = {"clients": (n,), "noise": (n,), "sigma": (n,), "rewards": (n, lanes), "corruption": (n, lanes), "mask": (n, lanes)}
-        wrong = [name for name, shape in shapes.items() if getattr(chunk, name) is not None and getattr(chunk, name).shape != shape]
+        needed = ("clients", "noise", "sigma")
+        arrays = {name: getattr(chunk, name) for name in shapes}
+        wrong = [name for name, array in arrays.items() if (name in needed if array is None else array.shape != shapes[name])]
+        for name, array in {**arrays, "contexts": chunk.contexts, "theta": chunk.theta}.items():
+            if array is not None and not array.flags.aligned:
+                raise ValueError(f"the chunk's {name} must begin at a multiple of its numbers' size: give a copy")
         if (d, lanes) != (self.work.d, self.screen.lanes):
             wrong.append("contexts")
         if chunk.theta is not None and len(chunk.theta) < d or (chunk.theta is None) == (chunk.rewards is None):
@@ -223,6 +238,8 @@ cdef class Engine:
             corruption = max(-self.budget, min(self.budget, corruption))
             self.budget -= fabs(corruption)
         reward = means[arm] + c.noise[t] + corruption
+        if not isfinite(self.totals.reward + reward + (self.totals.regret + best - means[arm]) + (self.totals.uniform_regret + best - mean)):
+            return NOT_FINITE
 
         if self.is_phased:
             status = self.tally(client, arm, reward)
@@ -271,7 +288,7 @@ cdef class Engine:
         """The observation (x in self.x) goes into the layer that chose it; then the trigger is asked, and one client may sync."""
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
         cdef double norm2, weight, elapsed, residual = 0.0
-        cdef int asks
+        cdef int asks, info
         self.work.k.matvec(inverse_of(&self.work, at), self.work.ld, self.x, self.work.d, self.Px)
         norm2 = self.work.k.dot(self.x, self.Px, self.work.ld)
         if self.weighting.state_size > 0:
@@ -279,10 +296,12 @@ cdef class Engine:
         weight = self.weighting.weight(client, sqrt(norm2 if norm2 > 0 else 0.0), sigma, residual)
         if not (weight >= 0 and isfinite(weight)):
             return BAD_WEIGHT
+        self.last_weight = weight
         if at.pending == NULL:
             at.pending = self.pool.take_pending()
-        if observe(&self.work, at.held, at.pending, self.x, self.Px, weight, reward) != 0:
-            return NOT_POSITIVE_DEFINITE
+        info = observe(&self.work, at.held, at.pending, self.x, self.Px, weight, reward)
+        if info != 0:
+            return status_of(info)
         if self.sync_all:
             self.since[client] = self.totals.pulls // self.n_clients + 1
             elapsed = self.since[client] - self.last_sync[layer]
@@ -292,7 +311,7 @@ cdef class Engine:
         asks = self.trigger.fires(client, at.pending.gain, elapsed)
         if asks < 0:
             return BAD_TRIGGER
-        if asks and self.sync_all:
+        if asks and (self.sync_all or self.live):
             self.marked[layer] = 1
         elif asks:
             return self.push(client) if self.pushes else self.sync_one(client)
@@ -343,19 +362,21 @@ cdef class Engine:
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + s
         cdef Snapshot* into
         cdef Snapshot* own
-        cdef int lacks_nothing = at.held == self.server[s]
+        cdef int lacks_nothing = at.held == self.server[s], info
         if at.pending == NULL:
             return DONE
         if self.pushes and not lacks_nothing:
             own = at.held if at.held.refs == 1 else self.pool.take_snapshot()
-            if merge(&self.work, own, at.held, at.pending) != 0:
-                return NOT_POSITIVE_DEFINITE
+            info = merge(&self.work, own, at.held, at.pending)
+            if info != 0:
+                return status_of(info)
             if own != at.held:
                 self.pool.release(at.held)
                 at.held = own
         into = self.server[s] if self.server[s].refs == 1 else self.pool.take_snapshot()
-        if merge(&self.work, into, self.server[s], at.pending) != 0:
-            return NOT_POSITIVE_DEFINITE
+        info = merge(&self.work, into, self.server[s], at.pending)
+        if info != 0:
+            return status_of(info)
         if into != self.server[s]:
             self.pool.release(self.server[s])
             self.server[s] = into
@@ -377,13 +398,11 @@ cdef class Engine:
         at.held = self.server[s]
         at.held.refs += 1
         self.totals.bytes_down += self.payload
-        if at.pending != NULL and rebase(&self.work, at.held, at.pending) != 0:
-            return NOT_POSITIVE_DEFINITE
-        return DONE
+        return DONE if at.pending == NULL else status_of(rebase(&self.work, at.held, at.pending))
 
     cdef int sync_marked(self, long long round) noexcept nogil:
         """Sync(s) of all clients for the layers marked in this round; each is factorised once."""
-        cdef int s, client, n_layers = self.numbers.n_layers, any_marked = 0
+        cdef int s, client, n_layers = self.numbers.n_layers, any_marked = 0, info
         cdef Layer* at
         cdef Snapshot* into
         cdef ptrdiff_t i
@@ -409,8 +428,9 @@ cdef class Engine:
                 self.pool.release(at.held)
                 at.held = into
                 into.refs += 1
-            if settle(&self.work, into) != 0:
-                return NOT_POSITIVE_DEFINITE
+            info = settle(&self.work, into)
+            if info != 0:
+                return status_of(info)
             self.last_sync[s] = round
             self.totals.communication += self.n_clients
             self.totals.bytes_down += self.n_clients * self.payload
@@ -512,6 +532,11 @@ cdef class Engine:
         return self.work.k.name.decode()
 
     @property
+    def drift(self):
+        """The most by which an inverse kept by rank-one steps has differed from a fresh one, relative to its largest entry."""
+        return self.work.drift
+
+    @property
     def memory_used(self):
         """Bytes held for the state: fixed buffers and the pool."""
         return sum(array.nbytes for array in self.memory) + self.pool.bytes
@@ -542,6 +567,8 @@ cdef class Engine:
         known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": self._matrix(p.delta_moment, 1)[0]}
         if p.own:
             known["inverse_with_delta"] = self._matrix(p.inverse, self.work.d)
+        if self.work.eager:
+            known["theta_hat_with_delta"] = self._matrix(p.theta, 1)[0]
         return known
 
     cdef _describe(self, const Snapshot* s):
@@ -571,6 +598,13 @@ def whole(upper):
     return np.triu(upper) + np.triu(upper, 1).T
 
 
+cdef int status_of(int info) noexcept nogil:
+    """A Status from what the functions of gram.pyx return."""
+    if info == 0:
+        return DONE
+    return NOT_FINITE if info == TOO_LARGE else NOT_POSITIVE_DEFINITE
+
+
 cdef double uniform(unsigned long long key, long long pull) noexcept nogil:
     """A number in [0, 1) that depends on key and pull alone: SplitMix64 at that position of its sequence."""
     cdef unsigned long long z = key + <unsigned long long>(pull + 1) * 0x9E3779B97F4A7C15ULL
@@ -590,3 +624,8 @@ cdef void best_and_mean(const double* means, const unsigned char* mask, int n, d
             total += means[a]
             there += 1
     mean[0] = total / there
+    if not isfinite(mean[0]):  # where they do not add up, their shares do
+        mean[0] = 0.0
+        for a in range(n):
+            if mask == NULL or mask[a]:
+                mean[0] += means[a] / there

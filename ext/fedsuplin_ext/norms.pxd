@@ -19,3 +19,4 @@ cdef extern from "kernels.h":
 
 cdef const KernelSet* pick(object name) except NULL
 cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil
+cdef int check_aligned(const void* start, str name) except -1

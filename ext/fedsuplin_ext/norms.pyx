@@ -34,6 +34,13 @@ cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil:
     return (n + FSL_LANES - 1) // FSL_LANES * FSL_LANES
 
 
+cdef int check_aligned(const void* start, str name) except -1:
+    """NumPy has arrays that begin in the middle of a number; C has not."""
+    if <size_t>start % sizeof(double):
+        raise ValueError(f"{name} must begin at a multiple of {sizeof(double)} bytes: give a copy of it")
+    return 0
+
+
 def pad(n):
     """n rounded up to whole vectors: the last axis of a chunk of contexts."""
     return padded(n)
@@ -56,6 +63,11 @@ def norms_and_estimates(double[:, ::1] inverse, double[::1] theta_hat, double[:,
     cdef const KernelSet* k = pick(kernels)
     if lanes % FSL_LANES or inverse.shape[1] % FSL_LANES or inverse.shape[1] < d or inverse.shape[0] < d or theta_hat.shape[0] < d:
         raise ValueError(f"inverse {inverse.shape[0]}×{inverse.shape[1]}, contexts {d}×{lanes}: rows must be padded to a multiple of {FSL_LANES}")
+    if d == 0 or lanes == 0:
+        raise ValueError(f"contexts are {d}×{lanes}: neither may be 0")
+    check_aligned(&inverse[0, 0], "inverse")
+    check_aligned(&theta_hat[0], "theta_hat")
+    check_aligned(&contexts[0, 0], "contexts")
     norm, estimate = np.empty(lanes), np.empty(lanes)
     cdef double[::1] norm_view = norm, estimate_view = estimate
     with nogil:
@@ -67,6 +79,11 @@ def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kern
     """θᵀx for every arm of a chunk (n × d × lanes): n × lanes. The same bits however a run is cut into chunks."""
     cdef ptrdiff_t t, n = contexts.shape[0], lanes = contexts.shape[2]
     cdef const KernelSet* k = pick(kernels)
+    if theta.shape[0] < contexts.shape[1] or lanes % FSL_LANES or contexts.shape[1] == 0 or lanes == 0:
+        raise ValueError(f"contexts {n}×{contexts.shape[1]}×{lanes} need a theta as long, and lanes padded to a multiple of {FSL_LANES}")
+    check_aligned(&theta[0], "theta")
+    if n:
+        check_aligned(&contexts[0, 0, 0], "contexts")
     means = np.empty((n, lanes))
     cdef double[:, ::1] view = means
     with nogil:
@@ -78,6 +95,14 @@ def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kern
 def pack(const double[:, :, :] contexts, const unsigned char[:, :] mask, double scale, double[:, :, ::1] out):
     """A chunk as users give it (n × K × d) into the engine's layout (n × d × lanes), scaled; arms that are masked out become 0."""
     cdef ptrdiff_t t, a, i, n = contexts.shape[0], K = contexts.shape[1], d = contexts.shape[2]
+    if out.shape[0] != n or out.shape[1] != d or out.shape[2] < K or (mask is not None and (mask.shape[0] != n or mask.shape[1] != K)):
+        raise ValueError(f"contexts of shape ({n}, {K}, {d}) need a mask of ({n}, {K}) and ({n}, {d}, {K} or more) to go into")
+    if n and d and out.shape[2]:  # zeros go there even where there are no arms
+        check_aligned(&out[0, 0, 0], "out")
+    if n and K and d:
+        check_aligned(&contexts[0, 0, 0], "contexts")
+        if (contexts.strides[0] | contexts.strides[1] | contexts.strides[2]) % <Py_ssize_t>sizeof(double):
+            raise ValueError("contexts must lie at multiples of 8 bytes: give a copy of them")
     with nogil:
         for t in range(n):
             for i in range(d):

@@ -118,6 +118,8 @@ cdef class Rule:
             state = arguments[len(arguments) - 1]
             if state.shape[0] != self.state_size:
                 raise ValueError(f"{self.name} has state_size {self.state_size}, not {state.shape[0]}")
+            if <size_t>&state[0] % sizeof(double):
+                raise ValueError(f"{self.name} takes a state that begins at a multiple of 8 bytes: give a copy")
             rule.slots, rule.rows = &state[0], [np.asarray(state)]
         answered = rule._called(arguments)
         if rule.error is not None:
@@ -132,6 +134,12 @@ cdef class Rule:
         if self.axis == "weighting":
             return self.weight(0, arguments[0], arguments[1], arguments[2] if self.state_size else 0.0)
         estimates, widths, targets = arguments[0], arguments[1], arguments[2]
+        sizes = (estimates.shape[0], estimates.shape[1])
+        if 0 in sizes or (widths.shape[0], widths.shape[1]) != sizes or targets.shape[0] != estimates.shape[0]:
+            raise ValueError(f"{self.name} takes estimates and widths of the same layers × arms, and a target for each layer")
+        for array in arguments[:3]:
+            if not np.asarray(array).flags.aligned:
+                raise ValueError(f"{self.name} takes arrays that begin at a multiple of 8 bytes: give a copy")
         self.show(arguments[0], arguments[1], arguments[2])
         return self.choose(
             0, <double*>&estimates[0, 0], <double*>&widths[0, 0], <double*>&targets[0],

@@ -26,7 +26,7 @@ cdef double radius_of(const Work* w, const Numbers* numbers, const Layer* layer,
     if numbers.growth_scale == 0:
         return numbers.radii[s]
     log_det = layer.held.log_det + (layer.pending.gain if w.eager and layer.pending != NULL else 0.0)
-    return numbers.radii[s] + numbers.growth_scale * sqrt(numbers.growth_offset + log_det)
+    return numbers.radii[s] + numbers.growth_scale * sqrt(numbers.growth_offset + max(log_det, 0.0))
 
 
 cdef void widths(Work* w, Screen* s, const Numbers* numbers, const Layer* layer, int q, const double* columns, int lanes) noexcept nogil:

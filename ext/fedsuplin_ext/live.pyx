@@ -1,0 +1,197 @@
+"""One client, or the server, of a federation whose other parts are elsewhere: the state and the steps of the loop, one at a time."""
+
+import numpy as np
+
+from libc.math cimport isfinite
+from libc.string cimport memset
+
+from fedsuplin_ext.gram cimport UNKNOWN, Pending, Snapshot, add_delta, add_pending, observe, outgrow, rebase, settle
+from fedsuplin_ext.loop cimport DONE, NOT_FINITE, Engine, status_of
+from fedsuplin_ext.norms cimport check_aligned
+from fedsuplin_ext.loop import STATUS
+from fedsuplin_ext.quiet cimport Layer
+
+__all__ = ["Live"]
+
+cdef int BAD_ARM = -2
+BAD_CHOICE_WORD = "bad choice"
+
+
+cdef class Live(Engine):
+    """An engine for one client. As a server's, only what the server knows is used."""
+
+    def __init__(self, algorithm, *, kernels=None, key=0):
+        Engine.__init__(self, algorithm, kernels=kernels, key=key, n_clients=1)
+        self.live = 1
+
+    # --- a client -----------------------------------------------------------------------------------------------------------
+
+    def select(self, const double[:, ::1] contexts, const unsigned char[::1] mask=None):
+        """The arm and its layer for contexts of d × lanes, with a word of STATUS."""
+        cdef int layer = 0, arm
+        if contexts.shape[0] != self.work.d or contexts.shape[1] != self.screen.lanes or (mask is not None and mask.shape[0] < self.screen.lanes):
+            raise ValueError(f"contexts must have the shape ({self.work.d}, {self.screen.lanes}), and mask that many lanes")
+        check_aligned(&contexts[0, 0], "contexts")
+        with nogil:
+            arm = self.decide(0, &contexts[0, 0], NULL if mask is None else &mask[0], &layer)
+        if arm < 0:
+            return (BAD_CHOICE_WORD if arm == BAD_ARM else STATUS[NOT_FINITE]), -1, -1
+        return STATUS[DONE], arm, layer
+
+    def learn_from(self, const double[::1] x, int layer, double reward, double sigma):
+        """An observation of the arm x that this layer chose; then the trigger is asked. Returns a word of STATUS and the weight."""
+        cdef int status
+        self._check(layer, x.shape[0])
+        if not (isfinite(reward) and isfinite(sigma)):
+            raise ValueError(f"a reward and a noise level must be finite, not {reward} and {sigma}")
+        self._take(x)
+        self._room()
+        with nogil:
+            status = self.learn(0, layer, reward, sigma)
+        if status == DONE:
+            self.totals.pulls += 1
+            self.totals.reward += reward
+            self._layer_pulls[layer] += 1
+        return STATUS[status], self.last_weight
+
+    def learn_again(self, const double[::1] x, int layer, double weight, double reward):
+        """An observation whose weight is known, on top of a new download; no trigger is asked."""
+        cdef Layer* at
+        cdef int status
+        self._check(layer, x.shape[0])
+        if not (weight >= 0 and isfinite(weight) and isfinite(reward)):
+            raise ValueError(f"a weight of at least 0 and a finite reward, not {weight} and {reward}")
+        self._take(x)
+        self._room()
+        at = self.layers + layer
+        self.work.k.matvec(self._inverse(at), self.work.ld, self.x, self.work.d, self.Px)
+        if at.pending == NULL:
+            at.pending = self.pool.take_pending()
+        status = observe(&self.work, at.held, at.pending, self.x, self.Px, weight, reward)
+        return STATUS[status_of(status)]
+
+    cdef const double* _inverse(self, const Layer* at):
+        return at.pending.inverse if self.work.eager and at.pending != NULL and at.pending.own else at.held.inverse
+
+    cdef _take(self, const double[::1] x):
+        cdef Py_ssize_t i
+        check_aligned(&x[0], "an arm")
+        for i in range(self.work.d):
+            self.x[i] = x[i]
+
+    cdef _room(self):
+        if self.pool.snapshots_left <= 2 * self.numbers.n_layers or self.pool.pending_left < 1:
+            self._grow()
+
+    def _check(self, int layer, Py_ssize_t d):
+        if not 0 <= layer < self.numbers.n_layers or d != self.work.d:
+            raise ValueError(f"layer {layer} of {self.numbers.n_layers}, an arm of {d} numbers in dimension {self.work.d}")
+
+    @property
+    def asking(self):
+        """The layers whose trigger has fired since they were last received."""
+        return [s for s in range(self.numbers.n_layers) if self.marked[s]]
+
+    def gathered(self, int layer):
+        """ΔA and Δb of a layer since its download; None if there is nothing."""
+        self._check(layer, self.work.d)
+        cdef Pending* p = self.layers[layer].pending
+        if p == NULL:
+            return None
+        memset(self.work.matrix, 0, self.work.d * self.work.ld * sizeof(double))
+        add_delta(&self.work, self.work.matrix, p)
+        return self._matrix(self.work.matrix, self.work.d), self._matrix(p.delta_moment, 1)[0]
+
+    def settles(self, const double[:, ::1] gram, const double[::1] moment):
+        """Is A positive definite, and are its ln det and θ̂ finite? Nothing changes."""
+        self._check_shapes_of(gram, moment)
+        self._room()
+        cdef Snapshot* s = self.pool.take_snapshot()
+        self._fill(s.gram, s.moment, gram, moment)
+        cdef bint well = self._settled(s)
+        self.pool.release(s)
+        return well
+
+    cdef bint _settled(self, Snapshot* s):
+        cdef Py_ssize_t i
+        if settle(&self.work, s) != 0 or not isfinite(s.log_det):
+            return False
+        for i in range(self.work.d):
+            if not isfinite(s.theta[i]):
+                return False
+        return True
+
+    def receive(self, int layer, const double[:, ::1] gram, const double[::1] moment, bint keep):
+        """A and b of a layer from the server, in place of the last download. What was gathered is forgotten, as the server has
+        it now, unless `keep`. Returns whether A is positive definite; if not, nothing has changed."""
+        self._check(layer, self.work.d)
+        self._check_shapes_of(gram, moment)
+        self._room()
+        cdef Layer* at = self.layers + layer
+        cdef Snapshot* s = self.pool.take_snapshot()
+        self._fill(s.gram, s.moment, gram, moment)
+        if not self._settled(s):
+            self.pool.release(s)
+            return False
+        s.quiet = UNKNOWN
+        self.pool.release(self.server[layer])
+        self.pool.release(at.held)
+        self.server[layer] = at.held = s
+        s.refs += 1
+        if at.pending != NULL and not keep:
+            self.pool.give_back(at.pending)
+            at.pending = NULL
+        self.marked[layer] = 0
+        self.last_sync[layer] = self.totals.pulls
+        if not self.sync_all:
+            self.since[0] = 0
+        return at.pending == NULL or rebase(&self.work, s, at.pending) == 0
+
+    # --- a server -------------------------------------------------------------------------------------------------------------
+
+    def add(self, int layer, updates):
+        """A ← A + ΔA, b ← b + Δb for each of the updates, factorised once. Returns whether A is positive definite; if not,
+        nothing has changed."""
+        self._check(layer, self.work.d)
+        updates = list(updates)
+        for delta_gram, delta_moment in updates:
+            self._check_shapes_of(delta_gram, delta_moment)
+        self._room()
+        cdef Snapshot* into = self.pool.take_snapshot()
+        cdef Pending* p = self.pool.take_pending()
+        cdef Py_ssize_t i
+        for i in range(self.work.d * self.work.ld):
+            into.gram[i] = self.server[layer].gram[i]
+        for i in range(self.work.ld):
+            into.moment[i] = self.server[layer].moment[i]
+        outgrow(&self.work, into, self.server[layer])
+        for delta_gram, delta_moment in updates:
+            p.dense = 1
+            self._fill(p.delta, p.delta_moment, delta_gram, delta_moment)
+            add_pending(&self.work, into, p)
+        self.pool.give_back(p)
+        if not self._settled(into):
+            self.pool.release(into)
+            return False
+        self.pool.release(self.server[layer])
+        self.pool.release(self.layers[layer].held)
+        self.server[layer] = self.layers[layer].held = into
+        into.refs += 1
+        return True
+
+    def _check_shapes_of(self, const double[:, ::1] gram, const double[::1] moment):
+        """Before memory is taken from the pool, which nobody would give back."""
+        if gram.shape[0] != self.work.d or gram.shape[1] != self.work.d or moment.shape[0] != self.work.d:
+            raise ValueError(f"A must be {self.work.d} × {self.work.d} and b of {self.work.d} numbers")
+        check_aligned(&gram[0, 0], "A")
+        check_aligned(&moment[0], "b")
+
+    cdef _fill(self, double* matrix, double* vector, const double[:, ::1] gram, const double[::1] moment):
+        """The upper triangle, and 0 in what is padding or not kept."""
+        cdef Py_ssize_t i, j, d = self.work.d, ld = self.work.ld
+        memset(matrix, 0, d * ld * sizeof(double))
+        memset(vector, 0, ld * sizeof(double))
+        for i in range(d):
+            vector[i] = moment[i]
+            for j in range(i, d):
+                matrix[i * ld + j] = gram[i, j]
