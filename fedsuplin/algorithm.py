@@ -162,7 +162,7 @@ class Algorithm:
             found.append(f"the problem's corruption C_p is {told('corruption'):g}, the algorithm assumes {corruption:g}")
         if told("arm_thetas") is not None and not getattr(self.policy, "per_arm", False):
             found.append("the problem has a θ for each arm, the algorithm one for all")
-        length = 0.0 if told("theta") is None else np.linalg.norm(told("theta"))
+        length = 0.0 if told("theta") is None else math.hypot(*told("theta"))
         if assumes("theta_bound") is not None and length > assumes("theta_bound") * ROUNDING:
             found.append(f"the problem's ‖θ‖ is {length:.3g}, the algorithm assumes {assumes('theta_bound'):g}")
         return found

@@ -96,12 +96,14 @@ def main() -> None:
 
 @main.command("run", short_help="Play a variant on a synthetic problem.", cls=options.SectionedCommand)
 @click.argument("variant", default="async")
-@options.add(options.SIZES, options.PROBLEM, options.CONSTANTS, options.PARTS, options.RECORD, options.OUTPUT)
+@options.add(options.SIZES, options.PROBLEM, options.CONSTANTS, options.PARTS, options.RECORD, options.CHECKPOINT, options.OUTPUT)
 @click.pass_context
 def run_command(
     context: click.Context,
     variant: str,
     record: str | float,
+    checkpoint: Path | None,
+    checkpoint_every: int | None,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -117,14 +119,18 @@ def run_command(
     fedsuplin run async --preset theory
     fedsuplin run robust --budget 200 --corruption 100
     fedsuplin run async --trigger periodic --every 50 --json
+    fedsuplin run async --horizon 1e9 --checkpoint long.ckpt
     """
     problem, algorithm = planned(variant, given)
+    if checkpoint is None and checkpoint_every is not None:
+        raise InvalidInput("--checkpoint-every needs --checkpoint, the file to keep the run in")
     if out is not None:
         check_folder(out)
 
-    tell = functools.partial(closing, algorithm=algorithm, problem=problem, out=out, as_json=as_json, quiet=quiet)
+    kept = report.kept_in(checkpoint)
+    tell = functools.partial(closing, algorithm=algorithm, problem=problem, kept=kept, out=out, as_json=as_json, quiet=quiet)
     try:
-        result = play(algorithm, problem, record, quiet)
+        result = play(algorithm, problem, quiet, record=record, checkpoint=checkpoint, every=checkpoint_every)
     except FedsuplinError as error:
         if error.result is not None:
             tell(error.result)
@@ -225,13 +231,13 @@ def check_folder(folder: Path) -> None:
         raise failure(f"can't write to --out {folder}: {reason}", 1) from error
 
 
-def play(algorithm: Algorithm, problem: Problem, record: str | float, quiet: bool) -> RunResult:
+def play(algorithm: Algorithm, problem: Problem, quiet: bool, **options: Any) -> RunResult:
     """The run, with a progress bar where somebody watches. Ctrl-C gives a result that is not complete."""
     bar = progress_bar(quiet, TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls"))
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", InterruptedRun)  # the table says it
         task = bar.add_task(algorithm.name, total=algorithm.horizon)
-        return run(algorithm, problem, record=record, progress=lambda done, total: bar.update(task, completed=done))
+        return run(algorithm, problem, progress=lambda done, total: bar.update(task, completed=done), **options)
 
 
 def progress_bar(quiet: bool, counts: TextColumn) -> Progress:
@@ -240,11 +246,13 @@ def progress_bar(quiet: bool, counts: TextColumn) -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())
 
 
-def closing(result: RunResult, *, algorithm: Algorithm, problem: Any, out: Path | None, as_json: bool, quiet: bool) -> None:
+def closing(
+    result: RunResult, *, algorithm: Algorithm, problem: Any, kept: str | None, out: Path | None, as_json: bool, quiet: bool
+) -> None:
     """Files, then table or JSON."""
     numbers = report.summary(result, algorithm, problem)
     files, missing = report.write_files(result, out, algorithm.name) if out is not None else ([], None)
-    notices = [*report.notices(numbers), *([missing] if missing else [])]
+    notices = [*report.notices(numbers), *(notice for notice in (kept, missing) if notice)]
     if as_json:
         echo_json(numbers | {"notices": notices, "files": [str(file) for file in files]})
     elif not quiet:

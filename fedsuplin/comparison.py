@@ -19,6 +19,7 @@ import numpy as np
 
 from .algorithm import AXES, Algorithm, Variant, composed, keywords_of
 from .errors import InvalidInput, unknown
+from .files import whole
 from .problem import problem_from_spec
 from .registry import plugins
 from .result import COUNTS, SUMS, RunResult
@@ -110,7 +111,7 @@ class Comparison:
         """The table, a row a policy."""
         path, rows = Path(path), self.rows()
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        with path.open("w", newline="", encoding="utf-8") as file:
+        with whole(path, newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
@@ -119,7 +120,7 @@ class Comparison:
     def write_curves(self, path: str | os.PathLike) -> Path:
         """The curves, a row a policy, seed and recorded pull."""
         path = Path(path)
-        with path.open("w", newline="", encoding="utf-8") as file:
+        with whole(path, newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(("policy", "seed", "pulls", *SUMS, *COUNTS))
             for policy, results in self.runs.items():

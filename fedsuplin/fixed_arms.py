@@ -9,7 +9,7 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from .errors import InvalidInput
-from .problem import SyntheticProblem, SyntheticStream, checked_array, padded_columns
+from .problem import SyntheticProblem, SyntheticStream, as_array, checked_array, padded_columns
 
 LONGEST = 1 + 1e-6
 
@@ -63,7 +63,7 @@ class FixedArmsProblem(SyntheticProblem):
         size, whole = (self.n_arms, self.dim), (self.n_clients, self.n_arms, self.dim)
         if given is None:
             return np.broadcast_to(self._directions(1, whole if own else size), whole)
-        arms = checked_array("arms", given, whole if np.ndim(given) == 3 else size)
+        arms = checked_array("arms", given, whole if as_array("arms", given).ndim == 3 else size)
         lengths = np.linalg.norm(arms, axis=-1).reshape(-1, self.n_arms)
         for client, row in enumerate(lengths):
             if row.max() > LONGEST:

@@ -81,6 +81,10 @@ def whole(context: click.Context, parameter: click.Parameter, value: float) -> i
     return int(value) if float(value).is_integer() else value
 
 
+def whole_if_given(context: click.Context, parameter: click.Parameter, value: float | None) -> int | float | None:
+    return None if value is None else whole(context, parameter, value)
+
+
 def number_or_word(context: click.Context, parameter: click.Parameter, value: str) -> float | str:
     """--record: a number (1e6 works) or a word; `run` judges which it takes."""
     try:
@@ -175,6 +179,21 @@ RECORD = [
         callback=number_or_word,
         metavar="log|all|N",
         help="Pulls to record: about 400, log-spaced; all; or every N-th. [default: log]",
+    ),
+]
+CHECKPOINT = [
+    _output(
+        "--checkpoint",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Keep the run in this file as it goes, and go on from there if it is there. [every minute, at the end, on Ctrl-C]",
+    ),
+    _output(
+        "--checkpoint-every",
+        type=float,
+        callback=whole_if_given,
+        metavar="N",
+        help="Keep it after every N-th pull instead of every minute.",
     ),
 ]
 OUTPUT = [

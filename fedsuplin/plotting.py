@@ -7,11 +7,13 @@ import functools
 import io
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import MissingExtra
+from .files import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -324,8 +326,15 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 def saved(figure: Figure, path: str | os.PathLike | None) -> Figure:
     if path is not None:
-        figure.savefig(path, dpi=DPI)
+        save_figure(figure, path)
     return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike) -> None:
+    """As PNG, SVG or whatever the name ends in; the same figure is the same file."""
+    kind = Path(path).suffix.lstrip(".") or "png"
+    with whole(path, "wb") as file:
+        figure.savefig(file, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
 
 
 def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:

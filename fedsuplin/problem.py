@@ -6,8 +6,10 @@ lanes of the kernels, padded with zeros. What a stream yields is a function of t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +20,13 @@ from fedsuplin_ext.draws import ContextSource
 
 from .errors import InvalidInput, PluginError, unknown
 from .registry import check, parameters_of, plugins
-from .setting import not_negative, positive_integer
+from .setting import LARGEST_SIZE, not_negative, positive_integer, size
 
 NORM_TOLERANCE = 1e-6
 CONTEXT_LAWS = ("sphere", "ball")
 SCAN_BYTES = 32 << 20
+FINGERPRINT_ROWS = 4096
+GENERATORS = ("_lengths", "_noise", "_corruption")
 
 
 @dataclass(frozen=True)
@@ -65,25 +69,27 @@ class Chunk:
         n, n_arms, dim = contexts.shape
         lanes, rounds, table = norms.pad(n_arms), (n,), (n, n_arms)
         given = {
-            "clients": (clients, rounds),
-            "rewards": (rewards, table),
-            "corruption": (corruption, table),
-            "mask": (mask, table),
+            "clients": (as_floats("clients", clients), rounds),
+            "rewards": (rewards if rewards is None else as_floats("rewards", rewards), table),
+            "corruption": (corruption if corruption is None else as_floats("corruption", corruption), table),
+            "mask": (mask if mask is None else as_floats("mask", mask), table),
         }
         for name, (values, shape) in given.items():
-            if values is not None and np.shape(values) != shape:
-                raise InvalidInput(f"{name} of {n} pulls of {n_arms} arms must have the shape {shape}, not {np.shape(values)}")
-        packed = norms.aligned_zeros(n, dim, lanes)
-        mask = None if mask is None else np.ascontiguousarray(mask, dtype=np.uint8)
+            if values is not None and values.shape != shape:
+                raise InvalidInput(f"{name} of {n} pulls of {n_arms} arms must have the shape {shape}, not {values.shape}")
+        clients, rewards, corruption, there = (values for values, _ in given.values())
+        mask = None if there is None else whole_numbers("mask", there, 0, 1, np.uint8)
+        with enough_memory("a chunk", contexts.shape):
+            packed = norms.aligned_zeros(n, dim, lanes)
         norms.pack(np.ascontiguousarray(contexts), mask, 1.0, packed)
         return cls(
             contexts=packed,
-            clients=np.ascontiguousarray(clients, dtype=np.int32),
-            noise=np.ascontiguousarray(np.broadcast_to(as_floats("noise", noise), rounds)),
-            sigma=np.ascontiguousarray(np.broadcast_to(as_floats("sigma", sigma), rounds)),
+            clients=whole_numbers("clients", clients, -LARGEST_SIZE, LARGEST_SIZE, np.int32),
+            noise=one_or_all("noise", noise, n),
+            sigma=one_or_all("sigma", sigma, n),
             theta=None if theta is None else checked_array("theta", theta, (dim,)),
-            rewards=padded_columns(None if rewards is None else as_floats("rewards", rewards), lanes),
-            corruption=padded_columns(None if corruption is None else as_floats("corruption", corruption), lanes),
+            rewards=padded_columns(rewards, lanes),
+            corruption=padded_columns(corruption, lanes),
             mask=padded_columns(mask, lanes),
         )
 
@@ -104,6 +110,14 @@ class Stream:
 
     def take(self, n: int) -> Chunk:
         raise TypeError(f"{type(self).__name__} does not say how to take pulls: define take(n)")
+
+    def position(self) -> dict[str, Any] | None:
+        """Where the stream is, as plain data and arrays, for a checkpoint; None if all that helps is to take the pulls again."""
+        return None
+
+    def resume(self, position: dict[str, Any]) -> None:
+        """Go on from a position."""
+        raise TypeError(f"{type(self).__name__} has a position but does not say how to resume it: define resume(position)")
 
 
 class Problem:
@@ -145,6 +159,10 @@ class Problem:
         """A fresh stream of pulls; `arrival` is the pattern to use, None for the problem's own choice."""
         raise TypeError(f"{type(self).__name__} does not say how to play it: define stream(horizon, arrival)")
 
+    def fingerprint(self) -> str | None:
+        """What tells the data of this problem from other data, where `spec` does not; a checkpoint is for the same data only."""
+        return None
+
     @property
     def spec(self) -> dict[str, Any]:
         """The problem as plain data: its registered name and, for a dataclass, the parameters that make it again."""
@@ -181,8 +199,7 @@ class SyntheticProblem(Problem):
         seed: int = 0,
         **noise_parameters: Any,
     ) -> None:
-        self.dim, self.n_arms = positive_integer("dim", dim), positive_integer("n_arms", n_arms)
-        self.n_clients = positive_integer("n_clients", n_clients)
+        self.dim, self.n_arms, self.n_clients = size("dim", dim), size("n_arms", n_arms), size("n_clients", n_clients)
         self.horizon = None if horizon is None else positive_integer("horizon", horizon)
         if contexts not in CONTEXT_LAWS:
             raise unknown("law of contexts", contexts, CONTEXT_LAWS)
@@ -282,6 +299,15 @@ class SyntheticStream(Stream):
             corruption=self._corrupt(contexts, rewards) if hasattr(problem.noise, "corrupt") else None,
         )
 
+    def position(self) -> dict[str, Any]:
+        generators = {name: getattr(self, name).bit_generator.state for name in GENERATORS}
+        return {"start": self._start, "contexts": self._contexts.position, **generators}
+
+    def resume(self, position: dict[str, Any]) -> None:
+        self._start, self._contexts.position = int(position["start"]), position["contexts"]
+        for name in GENERATORS:
+            getattr(self, name).bit_generator.state = position[name]
+
     def _clients(self, start: int, n: int) -> np.ndarray:
         sizes = {"n_clients": self._problem.n_clients, "horizon": self._horizon}
         clients = np.asarray(self._arrival.clients(start, start + n, **sizes, seed=self._arrival_seed))
@@ -368,6 +394,9 @@ class ArrayProblem(Problem):
             raise InvalidInput(f"contexts must have the shape (rounds, arms, dim), none of them 0, not {self._contexts.shape}")
         self.horizon, self.n_arms, self.dim = (int(n) for n in self._contexts.shape)
         rounds, table = (self.horizon,), (self.horizon, self.n_arms)
+        with enough_memory("contexts", self._contexts.shape):  # they may be one number by strides; before all of it is looked at
+            nothing = np.zeros(rounds)
+        clients = self._as_clients(clients)
         self._mask = self._checked_mask(mask)
         self._scale = self._checked_scale(scale_contexts)
         self._clients, self.n_clients = self._checked_clients(clients, n_clients)
@@ -376,11 +405,11 @@ class ArrayProblem(Problem):
         self.theta = None if theta is None else checked_array("theta", theta, (self.dim,))
         there = None if self._mask is None else self._mask.astype(bool)
         self._rewards = None if rewards is None else np.ascontiguousarray(checked_array("rewards", rewards, table, there))
-        self._noise = np.zeros(rounds) if noise is None else checked_array("noise", noise, rounds)
+        self._noise = nothing if noise is None else checked_array("noise", noise, rounds)
         self.noise_scale = None if noise_scale is None else not_negative("noise_scale", noise_scale)
         self._sigma = self._checked_sigma(sigma)
         self._corruption = self._checked_corruption(corruption)
-        self.corruption = None if corruption is None else float(np.abs(self._corruption).max(axis=1).sum())
+        self.corruption = None if corruption is None else self._budget()
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -388,10 +417,19 @@ class ArrayProblem(Problem):
         sizes = {"shape": list(self._contexts.shape), "n_clients": self.n_clients}
         return {"problem": "array", "parameters": None, **sizes}
 
+    def fingerprint(self) -> str:
+        found = hashlib.sha256()
+        for array in (self._contexts, self._clients, self._rewards, self._noise, self._sigma, self._corruption, self._mask):
+            if array is not None:
+                found.update(repr((array.shape, array.dtype.str)).encode())
+                for start in range(0, len(array), FINGERPRINT_ROWS):  # in blocks, so that no copy of it all is made
+                    found.update(np.ascontiguousarray(array[start : start + FINGERPRINT_ROWS]))
+        return found.hexdigest()
+
     def _checked_mask(self, mask: Any) -> np.ndarray | None:
         if mask is None:
             return None
-        mask = np.asarray(mask)
+        mask = as_array("mask", mask)
         if mask.shape != (self.horizon, self.n_arms) or mask.dtype != bool:
             raise InvalidInput(
                 f"mask must be boolean of shape {(self.horizon, self.n_arms)}, not {mask.dtype} of shape {mask.shape}"
@@ -412,11 +450,14 @@ class ArrayProblem(Problem):
             longest = max(longest, checked_lengths(lengths, start, np.inf if scale_contexts else 1 + NORM_TOLERANCE))
         return 1.0 / longest if scale_contexts and longest > 0 else 1.0
 
-    def _checked_clients(self, clients: Any, n_clients: int | None) -> tuple[np.ndarray, int]:
-        clients = np.asarray(clients)
-        if clients.shape != (self.horizon,) or not np.issubdtype(clients.dtype, np.integer):
+    def _as_clients(self, clients: Any) -> np.ndarray:
+        clients = as_array("clients", clients)
+        if clients.shape != (self.horizon,) or clients.dtype.kind not in "iu":
             raise InvalidInput(f"clients must be {self.horizon} integers, not {clients.dtype} of shape {clients.shape}")
-        count = positive_integer("n_clients", n_clients) if n_clients is not None else int(clients.max()) + 1
+        return clients
+
+    def _checked_clients(self, clients: np.ndarray, n_clients: int | None) -> tuple[np.ndarray, int]:
+        count = size("n_clients", n_clients) if n_clients is not None else min(int(clients.max()) + 1, LARGEST_SIZE)
         outside = (clients < 0) | (clients >= count)
         if outside.any():
             at = int(outside.argmax())
@@ -426,7 +467,7 @@ class ArrayProblem(Problem):
     def _checked_sigma(self, sigma: Any) -> np.ndarray:
         if sigma is None:
             sigma = 1.0 if self.noise_scale is None else self.noise_scale
-        if np.ndim(sigma) == 0:
+        if as_array("sigma", sigma).ndim == 0:
             return np.full(self.horizon, not_negative("sigma", sigma))
         sigma = checked_array("sigma", sigma, (self.horizon,))
         if (sigma < 0).any():
@@ -436,10 +477,18 @@ class ArrayProblem(Problem):
     def _checked_corruption(self, corruption: Any) -> np.ndarray | None:
         if corruption is None:
             return None
-        corruption = np.asarray(corruption)
+        corruption = as_array("corruption", corruption)
         if corruption.ndim == 1:
             return np.repeat(checked_array("corruption", corruption, (self.horizon,))[:, None], self.n_arms, axis=1)
         return checked_array("corruption", corruption, (self.horizon, self.n_arms))
+
+    def _budget(self) -> float:
+        """C_p: the most that corruption may add up to, whatever is played."""
+        with np.errstate(over="ignore"):
+            total = float(np.abs(self._corruption).max(axis=1).sum())
+        if not np.isfinite(total):
+            raise InvalidInput("corruption adds up to more than double precision can hold")
+        return total
 
     def check_rounds(self, horizon: int) -> None:
         """Every M pulls hold each client once, as policies that sync all clients need it."""
@@ -471,6 +520,12 @@ class ArrayStream(Stream):
         self._lanes = norms.pad(problem.n_arms)
         self._packed = np.empty((0, problem.dim, self._lanes))
 
+    def position(self) -> dict[str, Any]:
+        return {"start": self._start}
+
+    def resume(self, position: dict[str, Any]) -> None:
+        self._start = int(position["start"])
+
     def take(self, n: int) -> Chunk:
         p, part = self._problem, slice(self._start, self._start + n)
         self._start += n
@@ -495,7 +550,7 @@ def padded_columns(table: np.ndarray | None, lanes: int, part: slice = slice(Non
     if table is None:
         return None
     missing = lanes - table.shape[1]
-    return np.ascontiguousarray(table[part]) if missing == 0 else np.pad(table[part], ((0, 0), (0, missing)))
+    return np.ascontiguousarray(np.pad(table[part], ((0, 0), (0, missing))) if missing else table[part])
 
 
 # --- checks both share -------------------------------------------------------------------------------------------------------
@@ -515,14 +570,34 @@ def checked_lengths(lengths: np.ndarray, start: int, most: float) -> float:
     return float(lengths[row, arm])
 
 
+LAYOUT = {  # of a chunk: type, axes, and whether it must be there
+    "contexts": (np.float64, 3, True),
+    "clients": (np.int32, 1, True),
+    "noise": (np.float64, 1, True),
+    "sigma": (np.float64, 1, True),
+    "theta": (np.float64, 1, False),
+    "rewards": (np.float64, 2, False),
+    "corruption": (np.float64, 2, False),
+    "mask": (np.uint8, 2, False),
+}
+
+
 def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
     """What a stream of somebody else's gives: the engine relies on n pulls of n_arms arms, one of them there, on every number
     being finite, on σ_t ≥ 0, and on contexts no longer than 1."""
-    if not isinstance(chunk, Chunk) or len(chunk.contexts) != n:
+    if not isinstance(chunk, Chunk) or not isinstance(chunk.contexts, np.ndarray) or chunk.contexts.shape[:1] != (n,):
         raise InvalidInput(f"take({n}) must give a Chunk of {n} pulls: Chunk.of(contexts, clients, …) makes one")
-    for name, dtype in (("contexts", np.float64), ("clients", np.int32), ("noise", np.float64), ("sigma", np.float64)):
-        if getattr(chunk, name).dtype != dtype:
-            raise InvalidInput(f"the chunk's {name} must be {np.dtype(dtype)}, not {getattr(chunk, name).dtype}")
+    for name, (dtype, ndim, needed) in LAYOUT.items():
+        values = getattr(chunk, name)
+        if values is None and not needed:
+            continue
+        if not isinstance(values, np.ndarray) or values.dtype != dtype or values.ndim != ndim:
+            found = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+            raise InvalidInput(f"the chunk's {name} must be {np.dtype(dtype)} with {ndim} axes, not {found}")
+        most = n if name != "theta" else norms.pad(chunk.contexts.shape[1])
+        if len(values) > most or 0 in values.shape or (name != "theta" and len(values) < n):
+            where = f"{n} rounds of {n_arms} arms in dimension {chunk.contexts.shape[1]}"
+            raise InvalidInput(f"the chunk's {name}, of shape {values.shape}, do not fit {where}")
     for name in ("noise", "sigma", "theta", "rewards", "corruption"):
         values = getattr(chunk, name)
         if values is not None and not np.isfinite(values).all():
@@ -538,11 +613,50 @@ def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
     checked_lengths(np.sqrt(np.einsum("tdk,tdk->tk", chunk.contexts, chunk.contexts)), start, 1 + NORM_TOLERANCE)
 
 
-def as_floats(name: str, values: Any) -> np.ndarray:
+def as_array(name: str, values: Any) -> np.ndarray:
+    """Whatever NumPy makes of it; not what lies under a mask of its own."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InvalidInput(f"{name} has entries that are masked out: give mask= for arms that are not there")
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise InvalidInput(f"{name} can't be read as an array: {error}") from None
+
+
+def as_floats(name: str, values: Any) -> np.ndarray:
+    """As float64, at addresses that C can read: NumPy has arrays that begin in the middle of a number."""
+    array = as_array(name, values)
+    if array.dtype.kind not in "fiubO":  # else NumPy would drop imaginary parts, count days, read words
+        raise InvalidInput(f"{name} can't be read as an array of numbers: its type is {array.dtype}")
+    try:
+        return np.require(array, np.float64, "A")
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
         raise InvalidInput(f"{name} can't be read as an array of numbers: {error}") from None
+
+
+def whole_numbers(name: str, values: np.ndarray, least: int, most: int, dtype: Any) -> np.ndarray:
+    """Floats that are whole, and in range, as integers."""
+    wrong = ~((values == np.floor(values)) & (values >= least) & (values <= most))
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise InvalidInput(f"{name}{list(at)} is {values[at]}: it must be a whole number from {least} to {most}")
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+def one_or_all(name: str, values: Any, n: int) -> np.ndarray:
+    """A number for each of n pulls, from as many or from one."""
+    values = as_floats(name, values)
+    if values.shape not in ((), (1,), (n,)):
+        raise InvalidInput(f"{name} must be one number or {n}, not of shape {values.shape}")
+    return np.array(np.broadcast_to(values, (n,)))
+
+
+@contextlib.contextmanager
+def enough_memory(what: str, shape: tuple[int, ...]) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, ValueError, OverflowError) as error:  # what NumPy says of shapes that no memory holds
+        raise InvalidInput(f"{what} of shape {shape}: there is no memory for that ({error})") from None
 
 
 def checked_array(name: str, values: Any, shape: tuple[int, ...], there: np.ndarray | None = None) -> np.ndarray:

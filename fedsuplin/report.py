@@ -25,6 +25,7 @@ from rich.text import Text
 from .algorithm import AXES, SYNCS, Algorithm
 from .comparison import Comparison
 from .errors import FedsuplinError, MissingExtra
+from .files import whole
 from .problem import SyntheticProblem
 from .registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, parameters_of
 from .reproduce import Outcome, trouble
@@ -174,6 +175,13 @@ def guarantee_in_words(numbers: Mapping[str, Any]) -> RenderableType:
     return Group("does not hold:", reasons)
 
 
+def kept_in(checkpoint: Path | None) -> str | None:
+    """What to say of a run that is kept in a file, before it begins."""
+    if checkpoint is None:
+        return None
+    return f"{'went on from' if checkpoint.exists() else 'kept in'} {checkpoint}: remove it when you need it no more"
+
+
 def notices(numbers: Mapping[str, Any]) -> Iterable[str]:
     """What a reader of the table must know besides."""
     if not numbers["complete"]:
@@ -215,7 +223,7 @@ def write_csv(result: RunResult, path: Path) -> Path:
     columns = {name: getattr(result, name) for name in ("pulls", *SUMS, *COUNTS)}
     if result.arms is not None:
         columns |= {"arm": result.arms, "layer": result.layers, "client": result.clients}
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with whole(path, newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -13,8 +16,10 @@ import scipy
 
 from fedsuplin_ext import norms
 from fedsuplin_ext.loop import Engine
+from fedsuplin_ext.state import restore, state_of
 
 from .algorithm import AXES, Algorithm, Variant, composed, keywords_of, make
+from .checkpoint import Keeper
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
 from .problem import arrival_of, check_chunk
 from .result import BY_PULL, COUNTS, SUMS, RunResult
@@ -40,6 +45,8 @@ def run(
     progress: Progress | None = None,
     chunk: int | None = None,
     kernels: str | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    every: int | None = None,
     **parameters: Any,
 ) -> RunResult:
     """Play an algorithm, or a variant by name, on a problem.
@@ -47,30 +54,52 @@ def run(
     `record` is "log" (about 400 log-spaced pulls, the default), "all", or a number n for every n-th pull. `progress(done,
     total)` is called between chunks. Further keywords go to `make` when the algorithm is a name; with the practical preset
     what the problem says of its noise (noise_scale, R, corruption) is the default there. Ctrl-C ends the run with what was
-    recorded so far (`complete` is False).
+    recorded so far (`complete` is False). With `checkpoint`, a file, the run is kept in it after `every` so many pulls (or,
+    unless given, every minute), at its end and on Ctrl-C; where the file is there, the run goes on from it, and its result is
+    to the bit that of a run which never stopped.
 
     >>> import fedsuplin as fsl
     >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
     >>> fsl.run("async", problem, horizon=2000).complete
     True
     """
+    if every is not None and takes_every(algorithm, parameters):
+        if checkpoint is not None:
+            raise InvalidInput(
+                f"every={every} could be the checkpoint's or the {parameters.get('trigger') or algorithm} trigger's: "
+                "give the trigger's to make, and run what it made"
+            )
+        parameters["every"] = every
+    elif every is not None and checkpoint is None:
+        raise InvalidInput("every= is for checkpoint=, a file to keep the run in, or for a trigger that takes it")
     algorithm, length = prepared(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
     engine = Engine(algorithm, budget=stream.budget, kernels=kernels, key=decision_key(problem))
-    phases = begun(algorithm, problem, engine) if algorithm.kernel == "phased" else None
+    phases = Phases(algorithm, problem, engine) if algorithm.kernel == "phased" else None
     recorder = Recorder(engine, algorithm, record, length)
     size = positive_integer("chunk", chunk) if chunk is not None else chunk_size(algorithm)
-    began = time.perf_counter()
+    keeper = None
+    if checkpoint is not None:
+        keeper = Keeper(checkpoint, every, identity(recorder, problem, record))
+        resumed(keeper, recorder, stream, phases, size)
+    recorder.began = time.perf_counter()
     complete = True
     try:
-        play_all(recorder, stream, size, progress, phases)
+        play_all(recorder, stream, size, progress, phases, keeper)
     except KeyboardInterrupt:
         complete = False
         warnings.warn("interrupted: the result holds what was recorded until now", InterruptedRun, stacklevel=2)
     except FedsuplinError as error:
-        error.result = recorder.result(problem, time.perf_counter() - began, complete=False)
+        error.result = recorder.result(problem, complete=False)
         raise
-    return recorder.result(problem, time.perf_counter() - began, complete)
+    return recorder.result(problem, complete)
+
+
+def takes_every(algorithm: str | Variant | Algorithm, parameters: dict) -> bool:
+    """Has the algorithm, which is still to be made, a part with a parameter of that name?"""
+    if isinstance(algorithm, Algorithm):
+        return False
+    return "every" in keywords_of(composed(algorithm, {axis: parameters.get(axis) for axis in AXES})[1])
 
 
 def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | None, parameters: dict) -> tuple[Algorithm, int]:
@@ -146,17 +175,25 @@ def chunk_size(algorithm: Algorithm) -> int:
     return max(1, int(min(by_memory, by_time, 1 << 16)))
 
 
-def play_all(recorder: Recorder, stream: Any, size: int, progress: Progress | None, phases: Any) -> None:
-    while recorder.played < recorder.length:
-        chunk = taken(stream, min(size, recorder.length - recorder.played), recorder)
-        before = time.perf_counter()
-        play_chunk(recorder, chunk, phases)
-        recorder.loop_time += time.perf_counter() - before
-        if progress is not None:
-            progress(recorder.played, recorder.length)
+def play_all(
+    recorder: Recorder, stream: Any, size: int, progress: Progress | None, phases: Phases | None, keeper: Keeper | None
+) -> None:
+    with Interruptions(deferred=keeper is not None) as interruptions:
+        while recorder.played < recorder.length:
+            room = recorder.length - recorder.played if keeper is None else keeper.room(recorder.played)
+            chunk = taken(stream, min(size, recorder.length - recorder.played, room or size), recorder)
+            before = time.perf_counter()
+            play_chunk(recorder, chunk, phases)
+            recorder.loop_time += time.perf_counter() - before
+            if keeper is not None and (interruptions.any or keeper.due(recorder.played) or recorder.played == recorder.length):
+                keep(keeper, recorder, stream, phases)
+            if interruptions.any:
+                raise KeyboardInterrupt
+            if progress is not None:
+                progress(recorder.played, recorder.length)
 
 
-def play_chunk(recorder: Recorder, chunk: Any, phases: Any) -> None:
+def play_chunk(recorder: Recorder, chunk: Any, phases: Phases | None) -> None:
     """A chunk to its end; between two phases of a policy that has them, the next one is worked out."""
     engine, start, n, status = recorder.engine, recorder.played, 0, ""
     while status != "done":
@@ -166,30 +203,41 @@ def play_chunk(recorder: Recorder, chunk: Any, phases: Any) -> None:
             raise InvalidInput(f"{error}, for the chunk from pull {start} on") from error
         recorder.played = start + n
         if status == "phase over":
-            next_phase(recorder, phases)
+            phases.advance(recorder.played)
         elif status != "done":
             raise failure(engine, status, recorder.played, int(chunk.clients[n]))
 
 
-def next_phase(recorder: Recorder, phases: Any) -> None:
-    """What the policy makes of the phase that is over, for the clients for whom it is."""
-    engine = recorder.engine
-    over = np.flatnonzero(engine.left == 0)
-    try:
-        traffic = phases.advance(over, engine.counts, engine.reward_sums)
-        engine.begin_phase(phases.plan, phases.idle, phases.together, clients=over, traffic=traffic)
-    except FedsuplinError:
-        raise
-    except Exception as error:
-        where = f"after pull {recorder.played - 1}"
-        raise PluginError(f"{type(phases).__qualname__} raised {type(error).__name__}: {error}, {where}") from error
+class Phases:
+    """The phases of a policy that has them. What each ended with is kept: played again, it brings the policy to where it is."""
 
+    def __init__(self, algorithm: Algorithm, problem: Any, engine: Engine) -> None:
+        self._engine, self._policy = engine, algorithm.policy.begin(algorithm, problem)
+        self.ended: list[dict[str, np.ndarray]] = []
+        engine.begin_phase(self._policy.plan, self._policy.idle, self._policy.together)
 
-def begun(algorithm: Algorithm, problem: Any, engine: Engine) -> Any:
-    """The phases of a policy that has them, and the first one set up in the engine."""
-    phases = algorithm.policy.begin(algorithm, problem)
-    engine.begin_phase(phases.plan, phases.idle, phases.together)
-    return phases
+    def advance(self, played: int) -> None:
+        """What the policy makes of the phase that is over, for the clients for whom it is."""
+        engine = self._engine
+        over = np.flatnonzero(engine.left == 0)
+        self.ended.append({"clients": over, "counts": engine.counts[over], "sums": engine.reward_sums[over]})
+        try:
+            traffic = self._policy.advance(over, engine.counts, engine.reward_sums)
+            engine.begin_phase(self._policy.plan, self._policy.idle, self._policy.together, clients=over, traffic=traffic)
+        except FedsuplinError:
+            raise
+        except Exception as error:
+            where = f"after pull {played - 1}"
+            raise PluginError(f"{type(self._policy).__qualname__} raised {type(error).__name__}: {error}, {where}") from error
+
+    def again(self, ended: list[dict[str, np.ndarray]]) -> None:
+        """The phases of an earlier part of this run; a policy looks at the rows of those clients only for whom it is over."""
+        shape = self._engine.counts.shape
+        for phase in ended:
+            counts, sums = np.zeros(shape, np.int64), np.zeros(shape)
+            counts[phase["clients"]], sums[phase["clients"]] = phase["counts"], phase["sums"]
+            self._policy.advance(phase["clients"], counts, sums)
+        self.ended = list(ended)
 
 
 def taken(stream: Any, n: int, recorder: Recorder) -> Any:
@@ -206,6 +254,80 @@ def taken(stream: Any, n: int, recorder: Recorder) -> Any:
     return chunk
 
 
+# --- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def identity(recorder: Recorder, problem: Any, record: str | int) -> dict[str, Any]:
+    """What makes this run this run, and another's checkpoint no use to it."""
+    return {
+        "algorithm": recorder.algorithm.spec,
+        "problem": problem.spec,
+        "data": problem.fingerprint() if hasattr(problem, "fingerprint") else None,
+        "horizon": recorder.length,
+        "record": record,
+        "kernels": recorder.engine.kernels,  # others round differently
+    }
+
+
+def keep(keeper: Keeper, recorder: Recorder, stream: Any, phases: Phases | None) -> None:
+    """Everything that the rest of the run depends on, and what has been recorded so far."""
+    arrays = {**state_of(recorder.engine), **recorder.recorded()}
+    rest = {
+        "position": stream.position() if hasattr(stream, "position") else None,
+        "phases": None if phases is None else phases.ended,
+        "loop_time": recorder.loop_time,
+        "wall_time": recorder.wall_time,
+    }
+    keeper.write(recorder.played, arrays, rest)
+
+
+def resumed(keeper: Keeper, recorder: Recorder, stream: Any, phases: Phases | None, size: int) -> None:
+    """Bring a run that has not begun to where its checkpoint is, if there is one."""
+    found = keeper.load()
+    if found is None:
+        return
+    arrays, rest = found
+    try:
+        if phases is not None:
+            phases.again(rest["phases"])
+        restore(recorder.engine, arrays)
+        recorder.resume(arrays)
+        keeper.resumed(recorder.played)
+        recorder.loop_time, recorder.earlier = float(rest["loop_time"]), float(rest["wall_time"])
+        if rest["position"] is not None:
+            stream.resume(rest["position"])
+            return
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise InvalidInput(f"{keeper.path} does not fit this run: {error}; it was left as it is") from error
+    for start in range(0, recorder.played, size):  # a stream that can't jump is played again, without the players
+        stream.take(min(size, recorder.played - start))
+
+
+class Interruptions:
+    """Ctrl-C during a run that is kept waits for the end of the chunk, so that what is kept is whole. A second one does not."""
+
+    def __init__(self, deferred: bool) -> None:
+        self.any = False
+        self._deferred = deferred and threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Interruptions:
+        if self._deferred:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._deferred:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, *_: Any) -> None:
+        if self.any:
+            raise KeyboardInterrupt
+        self.any = True
+
+
+# --- what can go wrong ---------------------------------------------------------------------------------------------------
+
+
 def failure(engine: Engine, status: str, pull: int, client: int) -> BaseException:
     """The exception for a loop that could not go on."""
     where = f"at pull {pull} (client {client})"
@@ -218,11 +340,14 @@ def failure(engine: Engine, status: str, pull: int, client: int) -> BaseExceptio
         return error
     if status == "not positive definite":
         return NumericalError(
-            f"a Gram matrix is no longer positive definite in double precision, {where}; "
+            f"a Gram matrix is no longer positive definite, or hardly, in double precision, {where}; "
             "a larger ridge or weights in a smaller range help"
         )
     if status == "not finite":
-        return NumericalError(f"estimates are no longer finite, {where}: rewards or weights are too large for double precision")
+        return NumericalError(
+            f"rewards, their sums or estimates are no longer finite, {where}: "
+            "rewards or weights are too large for double precision"
+        )
     if status == "bad client":
         return InvalidInput(f"client {client} is out of range, {where}")
     return InvalidInput(f"this policy syncs all clients, so each must come once a round; client {client} came twice, {where}")
@@ -241,14 +366,19 @@ class Recorder:
     """The arrays that the engine writes into, and from them the RunResult."""
 
     def __init__(self, engine: Engine, algorithm: Algorithm, record: str | int, length: int) -> None:
-        self.engine, self.algorithm, self.length, self.played, self.loop_time = engine, algorithm, length, 0, 0.0
+        self.engine, self.algorithm, self.length, self.played = engine, algorithm, length, 0
+        self.loop_time, self.earlier, self.began = 0.0, 0.0, time.perf_counter()
         self.at = recorded_pulls(record, length)
         self.sums = np.zeros((len(self.at), len(SUMS)))
         self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
         self.by_pull = np.zeros((length, len(BY_PULL)), np.int32) if record == "all" else None
         engine.record_into(self.at, self.sums, self.counts, self.by_pull)
 
-    def result(self, problem: Any, wall_time: float, complete: bool) -> RunResult:
+    @property
+    def wall_time(self) -> float:
+        return self.earlier + time.perf_counter() - self.began
+
+    def result(self, problem: Any, complete: bool) -> RunResult:
         engine, algorithm = self.engine, self.algorithm
         pulls, sums, counts = self._rows()
         n = int(engine.client_pulls.sum())
@@ -262,8 +392,9 @@ class Recorder:
             client_regret=engine.client_regret,
             client_pulls=engine.client_pulls,
             layer_pulls=engine.layer_pulls,
+            drift=engine.drift,
             loop_time=self.loop_time,
-            wall_time=wall_time,
+            wall_time=self.wall_time,
             complete=complete,
             departures=tuple(algorithm.departures(problem)),
             seed=problem.seed,
@@ -276,6 +407,23 @@ class Recorder:
                 "kernels": engine.kernels,
             },
         )
+
+    def recorded(self) -> dict[str, np.ndarray]:
+        """For a checkpoint: the rows so far."""
+        rows = self.engine.recorded
+        by_pull = {} if self.by_pull is None else {"recorded_by_pull": self.by_pull[: self.played]}
+        return {"recorded_sums": self.sums[:rows], "recorded_counts": self.counts[:rows], **by_pull}
+
+    def resume(self, arrays: dict[str, np.ndarray]) -> None:
+        rows = self.engine.recorded
+        self.played = int(arrays["totals"][0])
+        if not 0 <= self.played <= self.length or rows > len(self.at):
+            raise ValueError(f"it is at pull {self.played} of {self.length}, with {rows} rows of {len(self.at)}")
+        self.sums[:rows], self.counts[:rows] = arrays["recorded_sums"], arrays["recorded_counts"]
+        if not np.isfinite(self.sums).all():
+            raise ValueError("its recorded_sums must be finite")
+        if self.by_pull is not None:
+            self.by_pull[: self.played] = arrays["recorded_by_pull"]
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows recorded so far; a run that was stopped between two of them gets one more, for where it stopped."""

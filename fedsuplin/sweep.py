@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import files
 from .algorithm import AXES, PRESETS, SYNCS, composed, keywords_of
 from .comparison import Stopped, go_on, standard_error
 from .engines import Died, check_engine, outcomes
@@ -503,7 +504,7 @@ def read_plan(path: str | os.PathLike) -> dict[str, Any]:
 
 def write_rows(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> Path:
     path = Path(path)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with files.whole(path, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
         writer.writeheader()
         writer.writerows(rows)

@@ -203,6 +203,7 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.measures("a second is short for checked code")
 @pytest.mark.parametrize(("sizes", "horizon"), [((4, 4, 2), 10**8), ((200, 300, 2), 10**6)])
 def test_ctrl_c_ends_a_run_within_a_second_with_what_was_recorded(sizes, horizon, ctrl_c):
     problem = fsl.SyntheticProblem(*sizes, seed=0)
@@ -282,3 +283,14 @@ def test_the_theory_beats_uniform_play_at_the_horizon_it_asks_for():
     needed = fsl.make("async", **sizes, horizon=2000, preset="theory", noise_scale=0.1).needed_horizon(loss)
     long = fsl.run("async", problem, horizon=needed, preset="theory", noise_scale=0.1)
     assert long.regret[-1] < 0.8 * long.uniform_regret[-1]
+
+
+def test_uniform_play_is_over_the_arms_that_are_there():
+    rng = np.random.default_rng(0)
+    mask, rewards = rng.random((60, 5)) < 0.6, rng.random((60, 5))
+    mask[:, 3] |= ~mask.any(axis=1)
+    result = fsl.run(
+        "async", fsl.ArrayProblem(rng.random((60, 5, 2)) / 2, np.zeros(60, int), rewards=rewards, mask=mask), record="all"
+    )
+    lost = [row[there].max() - row[there].mean() for row, there in zip(rewards, mask, strict=True)]
+    np.testing.assert_allclose(result.uniform_regret, np.cumsum(lost), rtol=1e-12)

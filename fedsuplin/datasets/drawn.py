@@ -54,6 +54,10 @@ class DataProblem(Problem):
 class DataStream(SyntheticStream):
     """Arrivals and memory as in a SyntheticStream. A kind defines `_drawn(clients)`: their contexts and which arm pays."""
 
+    def position(self) -> None:
+        """A kind has generators of its own: a checkpoint takes the pulls again."""
+        return None
+
     def take(self, n: int) -> Chunk:
         clients = self._clients(self._start, n)
         self._start += n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..comparison import standard_error
 from ..errors import InvalidInput, unknown
+from ..plotting import save_figure
 from ..setting import positive_integer
 from ..sweep import Point, SweepProgress, SweepResult, sweep_points, write_rows
 from .verdicts import Verdict
@@ -115,7 +117,7 @@ class Outcome:
     """Why it was not run, where it was not."""
 
 
-class Experiment:
+class Experiment(ABC):
     """Base of the experiments. One says its cases, draws what was measured and judges the claims; the rest is here."""
 
     name: ClassVar[str]
@@ -136,18 +138,19 @@ class Experiment:
         """Why it can't be run, if so: what the user has to give."""
         return None
 
+    @abstractmethod
     def settings(self) -> dict[str, str]:
         """What a reader needs to know to do it again, in words."""
-        raise NotImplementedError
+        ...
 
-    def cases(self) -> list[Case]:
-        raise NotImplementedError
+    @abstractmethod
+    def cases(self) -> list[Case]: ...
 
-    def draw(self, measured: Measured) -> Figure:
-        raise NotImplementedError
+    @abstractmethod
+    def draw(self, measured: Measured) -> Figure: ...
 
-    def verdicts(self, measured: Measured) -> list[Verdict]:
-        raise NotImplementedError
+    @abstractmethod
+    def verdicts(self, measured: Measured) -> list[Verdict]: ...
 
     # --- the same for all --------------------------------------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class Experiment:
             files.append(write_rows(folder / "curves.csv", curve_rows(measured)))
         for suffix in ("png", "svg"):
             files.append(folder / f"{self.name}.{suffix}")
-            figure.savefig(files[-1], dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+            save_figure(figure, files[-1])
         return Outcome(self, found, measured, verdicts, files)
 
 

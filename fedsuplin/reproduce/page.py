@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from ..files import whole
 from ..version import __version__
 from .experiment import Experiment, Options, Outcome
 from .verdicts import FAILS, HOLDS, OPEN, Verdict, number, with_error
@@ -50,7 +51,8 @@ until it held; every setting is stated.</p>
 {pairs(circumstances(outcomes, options))}
 </body></html>
 """
-    path.write_text(page, encoding="utf-8")
+    with whole(path, encoding="utf-8") as file:
+        file.write(page)
     return path
 
 
