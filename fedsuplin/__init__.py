@@ -1,6 +1,7 @@
 """fedsuplin: federated linear bandits at compiled speed."""
 
 from .algorithm import Algorithm, Variant, make
+from .client import Client, Decision
 from .comparison import Comparison, compare
 from .datasets import ClassificationProblem, DigitsProblem, MovieLensProblem, problem_from_table
 from .errors import (
@@ -18,6 +19,7 @@ from .hookspecs import hookimpl
 from .problem import ArrayProblem, Chunk, Problem, Stream, SyntheticProblem
 from .result import RunResult
 from .run import run
+from .server import Server
 from .setting import Setting
 from .sweep import SweepResult, sweep
 from .version import __version__
@@ -27,7 +29,9 @@ __all__ = [
     "ArrayProblem",
     "Chunk",
     "ClassificationProblem",
+    "Client",
     "Comparison",
+    "Decision",
     "DigitsProblem",
     "FedsuplinError",
     "FixedArmsProblem",
@@ -40,6 +44,7 @@ __all__ = [
     "PluginWarning",
     "Problem",
     "RunResult",
+    "Server",
     "Setting",
     "Stream",
     "SweepResult",

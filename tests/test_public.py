@@ -207,6 +207,7 @@ def test_importing_fedsuplin_loads_no_optional_or_slow_package():
     assert in_a_fresh_process(f"import sys, fedsuplin; print({slow} & set(sys.modules))") == "set()"
 
 
+@pytest.mark.measures("a checked library loads slowly")
 def test_importing_fedsuplin_takes_less_than_0_3_seconds_more_than_numpy_and_scipy_linalg():
     """In one process one after the other, so that both are measured on the same machine in the same mood; one of five."""
     code = """

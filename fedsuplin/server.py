@@ -1,0 +1,117 @@
+"""The server of a live federation: it adds up what clients upload, layer by layer, and answers with what it knows."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsuplin_ext.live import Live
+
+from .algorithm import Algorithm
+from .errors import InvalidInput, NumericalError
+from .livestate import check_live, load_live, save_live
+from .messages import Download, Upload, check_upload, together, unpacked
+
+
+class Server:
+    """Sums of all uploads. `merge` is for policies whose clients sync alone, `barrier` for those that sync all at once.
+
+    >>> import fedsuplin as fsl
+    >>> algorithm = fsl.make("sync", dim=2, n_arms=2, n_clients=2, horizon=1000, D=0.1)
+    >>> server, clients = Server(algorithm), [fsl.Client(algorithm, client_id=i) for i in range(2)]
+    >>> for client in clients:
+    ...     client.observe(client.select([[1, 0], [0, 1]]), reward=0.5)
+    >>> answer = server.barrier([client.upload() for client in clients])
+    >>> for client in clients:
+    ...     client.apply(answer)
+    >>> server.n_syncs
+    1
+    """
+
+    def __init__(self, algorithm: Algorithm, *, kernels: str | None = None) -> None:
+        check_live(algorithm)
+        self.algorithm, self.n_syncs, self.communication = algorithm, 0, 0
+        self._engine = Live(algorithm, kernels=kernels)
+        self._lock = threading.RLock()
+
+    def merge(self, upload: Upload) -> Download:
+        """Add what a client has gathered; the answer is all that the server knows. An upload that is refused changes nothing."""
+        if self.algorithm.syncs != "one":
+            raise InvalidInput(f"the clients of {self.algorithm.name} sync together: use barrier, with the uploads of all")
+        self._check(upload)
+        with self._lock:
+            self._add({int(layer): [upload] for layer in upload.layers})
+            self.n_syncs, self.communication = self.n_syncs + 1, self.communication + 1
+            return self.download(range(self.algorithm.n_layers))
+
+    def barrier(self, uploads: Iterable[Upload]) -> Download | None:
+        """The end of a round: if a client asks for a layer, all sync it. None says that nobody does."""
+        if self.algorithm.syncs != "all":
+            raise InvalidInput(f"the clients of {self.algorithm.name} sync one by one: use merge")
+        try:
+            uploads = list(uploads)
+        except TypeError:
+            raise InvalidInput(f"a round needs the uploads of all clients, not {type(uploads).__name__}") from None
+        for upload in uploads:
+            self._check(upload)
+        uploads.sort(key=lambda upload: upload.client_id)
+        if [upload.client_id for upload in uploads] != list(range(self.algorithm.n_clients)):
+            raise InvalidInput(f"a round needs the uploads of all {self.algorithm.n_clients} clients, each once")
+        asked = sorted({int(layer) for upload in uploads for layer in upload.asking})
+        if not asked:
+            return None
+        with self._lock:
+            self._add({layer: [upload for upload in uploads if layer in upload.layers] for layer in asked})
+            self.n_syncs += 1
+            self.communication += self.algorithm.n_clients * len(asked)
+            return self.download(asked)
+
+    def _check(self, upload: Upload) -> None:
+        check_upload(upload, self.algorithm.dim, self.algorithm.n_layers, self.algorithm.n_clients)
+
+    def _add(self, by_layer: dict[int, list[Upload]]) -> None:
+        """All layers or none: a matrix that is not positive definite is put back as it was."""
+        before = {layer: self._engine.server_layer(layer) for layer in by_layer}
+        for layer, uploads in by_layer.items():
+            updates = [self._of(upload, layer) for upload in uploads]
+            if not self._engine.add(layer, updates):
+                for done, known in before.items():
+                    self._engine.receive(done, known["gram"], known["moment"], False)
+                raise NumericalError(f"with this upload layer {layer} is not positive definite any more; it was refused")
+
+    def _of(self, upload: Upload, layer: int) -> tuple[np.ndarray, np.ndarray]:
+        at = int(np.flatnonzero(upload.layers == layer)[0])
+        return unpacked(upload.grams[at], self.algorithm.dim), np.array(upload.moments[at], np.float64)
+
+    def download(self, layers: Iterable[int]) -> Download:
+        """What the server knows of these layers."""
+        with self._lock:
+            known = [(layer, self._engine.server_layer(layer)) for layer in layers]
+        parts = [(layer, each["gram"], each["moment"]) for layer, each in known]
+        return Download(**together(parts, self.algorithm.dim))
+
+    def layer(self, layer: int) -> dict[str, Any]:
+        """A copy of what the server knows of a layer."""
+        with self._lock:
+            return self._engine.server_layer(layer)
+
+    def save(self, path: str | os.PathLike) -> Path:
+        with self._lock:
+            counts = {"n_syncs": self.n_syncs, "communication": self.communication}
+            return save_live(path, "server", self.algorithm, self._engine, counts)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, algorithm: Algorithm, *, kernels: str | None = None) -> Server:
+        """A server as it was saved. The algorithm must be the same."""
+        server = cls(algorithm, kernels=kernels)
+        rest = load_live(path, "server", algorithm, lambda _: server._engine)
+        server.n_syncs, server.communication = int(rest["n_syncs"]), int(rest["communication"])
+        return server
+
+    def __repr__(self) -> str:
+        return f"Server({self.algorithm.name}, {self.algorithm.n_clients} clients, {self.n_syncs} syncs)"
