@@ -109,15 +109,17 @@ def test_memory_grows_only_with_clients_that_hold_something():
 
 
 @pytest.mark.parametrize(("trigger", "lazy"), [("always", True), ("never", True), ("never", False)])
-def test_refreshing_undoes_what_the_steps_from_a_tiny_ridge_cost(trigger, lazy):
-    """From P = 10⁸ I the first steps cancel eight digits, which no later step brings back; a factorisation does."""
+@pytest.mark.parametrize("ridge", [1.0, 1e-8])
+def test_inverses_are_refreshed_and_right_before_and_after(trigger, lazy, ridge):
+    """The server's and a client's; a refresh measures the drift. From P = 10⁸ I the first steps would cancel eight digits."""
     problem = fsl.SyntheticProblem(6, 4, 1, seed=5, noise_scale=0.5)
-    algorithm = fsl.make("async", dim=6, n_arms=4, n_clients=1, horizon=3000, trigger=trigger, lazy=lazy, ridge=1e-8)
+    algorithm = fsl.make("async", dim=6, n_arms=4, n_clients=1, horizon=3000, trigger=trigger, lazy=lazy, ridge=ridge)
 
-    def error(**options):
-        engine = played(algorithm, problem, 3000, **options)
+    def error(engine):
         layer = engine.client_layer(0, int(engine.layer_pulls.argmax()))
         fresh = np.linalg.inv(layer["gram"] + layer["delta_gram"])
         return np.abs(layer.get("inverse_with_delta", layer["inverse"]) - fresh).max() / np.abs(fresh).max()
 
-    assert error() < 1e-13 < 1e-12 < error(refresh=10**9)
+    refreshed, left = played(algorithm, problem, 3000), played(algorithm, problem, 3000, refresh=10**9)
+    assert 0 < refreshed.drift < 1e-9 and left.drift == 0
+    assert error(refreshed) < 1e-13 and error(left) < 1e-9
