@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .errors import InvalidInput, MissingExtra, unknown
+from .errors import InvalidInput, unknown
+from .extras import imported
 
 BACKENDS = {"threads": "threading", "processes": "loky"}
 DASK = "dask://"
@@ -224,10 +225,3 @@ def connected(distributed: Any, address: str) -> Iterator[Any]:
         if not client.scheduler_info()["workers"]:
             raise InvalidInput(f"the Dask cluster at {address} has no workers: start some with `dask worker {address}`")
         yield client
-
-
-def imported(module: str, extra: str, what: str) -> Any:
-    try:
-        return __import__(module)
-    except ImportError:
-        raise MissingExtra(f"{what} needs {module}: pip install 'fedsuplin[{extra}]'") from None

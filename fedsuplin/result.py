@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import InvalidInput, MissingExtra
+from .errors import InvalidInput
+from .extras import imported
 from .files import whole
 
 if TYPE_CHECKING:
@@ -97,10 +98,7 @@ class RunResult:
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas DataFrame, a row a recorded pull; with record="all" also arm, layer and client."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtra("to_frame() needs pandas: pip install 'fedsuplin[frame]'") from None
+        pandas = imported("pandas", "frame", "to_frame()")
         columns = {name: getattr(self, name) for name in ("pulls", *SUMS, *COUNTS)}
         if self.arms is not None:
             columns |= {"arm": self.arms, "layer": self.layers, "client": self.clients}

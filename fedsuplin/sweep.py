@@ -28,7 +28,8 @@ from . import files
 from .algorithm import AXES, PRESETS, SYNCS, composed, keywords_of
 from .comparison import Stopped, go_on, standard_error
 from .engines import Died, check_engine, outcomes
-from .errors import FedsuplinError, InvalidInput, MissingExtra, PluginError, UnknownName, unknown
+from .errors import FedsuplinError, InvalidInput, PluginError, UnknownName, unknown
+from .extras import imported
 from .journal import Journal
 from .registry import parameters_of, plugins
 from .result import COUNTS, SUMS, RunResult, plain
@@ -141,10 +142,7 @@ class SweepResult:
 
     def to_frame(self) -> pandas.DataFrame:
         """The table as a pandas DataFrame."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtra("to_frame() needs pandas: pip install 'fedsuplin[frame]'") from None
+        pandas = imported("pandas", "frame", "to_frame()")
         return pandas.DataFrame(self.rows)
 
     def write_csv(self, path: str | os.PathLike) -> Path:
@@ -153,12 +151,7 @@ class SweepResult:
 
     def write_curves(self, path: str | os.PathLike) -> Path:
         """A row a run and recorded pull, where `record` asked for them."""
-        rows = []
-        for row, curve in zip(self.rows, self.curves, strict=True):
-            told = {name: row[name] for name in (*self.axes, "seed")}
-            columns = {name: values.tolist() for name, values in (curve or {}).items()}
-            rows += [told | dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return write_rows(path, rows)
+        return write_rows(path, curve_rows(self.rows, self.curves, (*self.axes, "seed")))
 
     def plot(self, path: str | os.PathLike | None = None) -> Any:
         """Regret and communication against the axis with the most values, a line for each combination of the others."""
@@ -500,6 +493,16 @@ def read_plan(path: str | os.PathLike) -> dict[str, Any]:
             raise InvalidInput(f"{path} has no [{section}]: `fedsuplin sweep --example` prints a file that has all there can be")
     rest = {key: found[key] for key in ("seeds", "record") if key in found}
     return {"policies": found["policy"], "problems": found["problem"], **rest}
+
+
+def curve_rows(rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any] | None], names: Sequence[str]) -> list[dict]:
+    """The curves of runs as rows: which run it is, by these columns of its row, and what was recorded at a pull."""
+    found = []
+    for row, curve in zip(rows, curves, strict=True):
+        told = {name: row[name] for name in names}
+        columns = {name: values.tolist() for name, values in (curve or {}).items()}
+        found += [told | dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return found
 
 
 def write_rows(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> Path:

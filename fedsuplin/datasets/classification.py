@@ -10,9 +10,10 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from ..errors import InvalidInput
+from ..extras import imported
 from ..problem import as_floats
 from ..setting import positive_integer
-from .drawn import DataProblem, DataStream, below, imported
+from .drawn import DataProblem, DataStream, below
 
 
 class ClassificationProblem(DataProblem):
@@ -97,7 +98,7 @@ class DigitsProblem(ClassificationProblem):
 
 @functools.cache
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    return imported("sklearn.datasets", "DigitsProblem").load_digits(return_X_y=True)
+    return imported("sklearn.datasets", "datasets", "DigitsProblem").load_digits(return_X_y=True)
 
 
 class ClassificationStream(DataStream):
@@ -150,7 +151,7 @@ def components(examples: np.ndarray, n_features: int) -> np.ndarray:
     n_features, most = positive_integer("n_features", n_features), min(examples.shape)
     if n_features > most:
         raise InvalidInput(f"n_features={n_features} is more than the {most} components that {examples.shape} features have")
-    decomposition = imported("sklearn.decomposition", "n_features")
+    decomposition = imported("sklearn.decomposition", "datasets", "n_features")
     return decomposition.PCA(n_features, random_state=0).fit_transform(examples)
 
 

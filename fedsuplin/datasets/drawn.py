@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidInput, MissingExtra
+from ..errors import InvalidInput
 from ..problem import Chunk, Problem, SyntheticStream, arrival_of
 from ..setting import positive_integer
 
@@ -80,13 +79,3 @@ def earlier(values: np.ndarray) -> np.ndarray:
     out = np.empty(len(values), np.int64)
     out[order] = np.arange(len(values)) - np.searchsorted(ordered, ordered)  # where each run of the same begins
     return out
-
-
-def imported(module: str, who: str) -> Any:
-    """A module of the extra `datasets`, when it is needed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        top = module.partition(".")[0]
-        package = {"sklearn": "scikit-learn"}.get(top, top)
-        raise MissingExtra(f"{who} needs {package}: pip install 'fedsuplin[datasets]'") from None

@@ -19,8 +19,9 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from ..errors import InvalidInput
+from ..extras import imported
 from ..setting import positive_integer
-from .drawn import DataProblem, DataStream, below, earlier, imported
+from .drawn import DataProblem, DataStream, below, earlier
 
 if TYPE_CHECKING:
     import pandas
@@ -289,8 +290,8 @@ class Features:
 
 def reduced(documents: list[str], dim: int) -> Features:
     """TF-IDF of the words, reduced to dim by a truncated singular value decomposition, scaled to length 1."""
-    text = imported("sklearn.feature_extraction.text", "MovieLensProblem")
-    decomposition = imported("sklearn.decomposition", "MovieLensProblem")
+    text = imported("sklearn.feature_extraction.text", "datasets", "MovieLensProblem")
+    decomposition = imported("sklearn.decomposition", "datasets", "MovieLensProblem")
     try:
         weights = text.TfidfVectorizer(token_pattern=WORD).fit_transform(documents)
     except ValueError as error:  # no word at all
@@ -368,7 +369,7 @@ def by_user(file: Path, movie_ids: pandas.Series, documents: list[str]) -> Ratin
         documents=documents,
         users=users,
         starts=np.append(starts, len(user[order])),
-        movies=imported("pandas", "MovieLensProblem").Index(movie_ids).get_indexer(movie[order]).astype(np.int32),
+        movies=imported("pandas", "datasets", "MovieLensProblem").Index(movie_ids).get_indexer(movie[order]).astype(np.int32),
         positive=rating[order] > POSITIVE,
     )
 
@@ -413,7 +414,7 @@ def files_of(folder: str | os.PathLike) -> tuple[Path, Path, Path | None]:
 
 def table_of(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
     """The columns of a file that are asked for, with these types."""
-    imported("pandas", "MovieLensProblem")
+    imported("pandas", "datasets", "MovieLensProblem")
     try:
         return (read_csv if file.suffix == ".csv" else read_dat)(file, columns)
     except InvalidInput:

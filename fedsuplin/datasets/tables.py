@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidInput, MissingExtra, unknown
+from ..extras import imported
 from ..problem import ArrayProblem
 from ..setting import positive
-from .drawn import earlier, imported
+from .drawn import earlier
 
 if TYPE_CHECKING:
     import pandas
@@ -102,7 +103,7 @@ def problem_from_table(
 
 
 def as_frame(table: Any) -> pandas.DataFrame:
-    pandas = imported("pandas", "problem_from_table")
+    pandas = imported("pandas", "datasets", "problem_from_table")
     if isinstance(table, (str, os.PathLike)):
         table = read(Path(table), pandas)
     elif hasattr(table, "to_pandas"):

@@ -14,7 +14,7 @@ from ..comparison import standard_error
 from ..errors import InvalidInput, unknown
 from ..plotting import save_figure
 from ..setting import positive_integer
-from ..sweep import Point, SweepProgress, SweepResult, sweep_points, write_rows
+from ..sweep import Point, SweepProgress, SweepResult, curve_rows, sweep_points, write_rows
 from .verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -187,17 +187,10 @@ class Experiment(ABC):
             write_rows(folder / "verdicts.csv", [verdict.row() for verdict in verdicts]),
         ]
         if self.record is not None:
-            files.append(write_rows(folder / "curves.csv", curve_rows(measured)))
+            files.append(
+                write_rows(folder / "curves.csv", curve_rows(measured.rows, measured.curves, (*measured.labels, "seed")))
+            )
         for suffix in ("png", "svg"):
             files.append(folder / f"{self.name}.{suffix}")
             save_figure(figure, files[-1])
         return Outcome(self, found, measured, verdicts, files)
-
-
-def curve_rows(measured: Measured) -> list[dict[str, Any]]:
-    """A row a run and recorded pull."""
-    rows = []
-    for row, curve in zip(measured.rows, measured.curves, strict=True):
-        told = {name: row[name] for name in (*measured.labels, "seed")}
-        rows += [told | dict(zip(curve, values, strict=True)) for values in zip(*curve.values(), strict=True)]
-    return rows

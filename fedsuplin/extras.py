@@ -1,0 +1,23 @@
+"""Packages that are not always there: imported when they are needed, with what to install in the error if they are missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .errors import MissingExtra
+
+PACKAGES = {"sklearn": "scikit-learn"}  # where a package is called otherwise than its module
+
+
+def imported(module: str, extra: str, what: str) -> Any:
+    """A module of an extra, for `what` needs it.
+
+    >>> imported("json.decoder", "none", "this example").__name__
+    'json.decoder'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        top = module.partition(".")[0]
+        raise MissingExtra(f"{what} needs {PACKAGES.get(top, top)}: pip install 'fedsuplin[{extra}]'") from None
