@@ -20,6 +20,7 @@ import numpy as np
 
 from fedsuplin_ext import norms
 from fedsuplin_ext.live import Live
+from fedsuplin_ext.state import restore, state_of
 
 from .algorithm import Algorithm
 from .errors import InvalidInput, NumericalError, PluginError
@@ -43,7 +44,7 @@ class Decision:
 
 
 class Client:
-    """One client of a federation. Every method may be called from any thread: they take turns.
+    """One client of a federation. Every method may be called from any thread: they take turns. One that raises changes nothing.
 
     >>> import fedsuplin as fsl
     >>> algorithm = fsl.make("async", dim=2, n_arms=3, n_clients=2, horizon=1000)
@@ -128,9 +129,14 @@ class Client:
         """The server's answer to the last upload; None says that there is nothing to do, as a round without a sync has it."""
         with self._lock:
             parts = [] if download is None else self._parts(download)  # refused as a whole, before anything changes
-            since, self._since = self._since or [], None
-            for layer, gram, moment in parts:
-                self._receive(layer, gram, moment, since)
+            before = state_of(self._engine)
+            try:
+                for layer, gram, moment in parts:
+                    self._receive(layer, gram, moment, self._since or [])
+            except NumericalError:
+                restore(self._engine, before)
+                raise
+            self._since = None
 
     def _parts(self, download: Download) -> list[tuple[int, np.ndarray, np.ndarray]]:
         check_message(download, Download, self.algorithm.dim, self.algorithm.n_layers)
@@ -149,8 +155,8 @@ class Client:
         if layer not in self._sent:  # all that was gathered there came later, and is still there
             return
         for of, x, weight, reward in since:
-            if of == layer and self._engine.learn_again(x, layer, weight, reward) != "done":
-                raise self._failure("not positive definite")
+            if of == layer and (status := self._engine.learn_again(x, layer, weight, reward)) != "done":
+                raise self._failure(status)
 
     # --- what it is and was ---------------------------------------------------------------------------------------------------
 

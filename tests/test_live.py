@@ -102,10 +102,7 @@ def contexts(rng, n_arms=4, dim=3):
 @given(seed=st.integers(0, 1000), name=st.sampled_from(["async", "fedlinucb", "variance"]))
 def test_the_servers_sums_are_those_of_all_observations_however_late_and_out_of_order(seed, name):
     rng = np.random.default_rng(seed)
-    algorithm = fsl.make(name, **SIZES)
-    clients, server = [fsl.Client(algorithm, client_id=i) for i in range(2)], fsl.Server(algorithm)
-    unit = fsl.make("async", **SIZES).weighting  # weight 1: sums can be told
-    algorithm = fsl.make(name, **SIZES, weighting=unit)
+    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)  # sums can be told
     clients, server = [fsl.Client(algorithm, client_id=i) for i in range(2)], fsl.Server(algorithm)
     waiting, under_way, gram, moment = [], {}, np.zeros((3, 3)), np.zeros(3)
     for _ in range(120):
@@ -116,9 +113,9 @@ def test_the_servers_sums_are_those_of_all_observations_however_late_and_out_of_
             waiting.append((client, decision, given_contexts[decision.arm]))
         elif what < 0.8 and waiting:
             client, decision, x = waiting.pop(rng.integers(len(waiting)))
-            reward = rng.random()
-            client.observe(decision, reward)
-            gram, moment = gram + np.outer(x, x), moment + reward * x
+            reward, weight = rng.random(2)
+            client.observe(decision, reward, sigma=weight)
+            gram, moment = gram + weight * np.outer(x, x), moment + weight * reward * x
         elif client.client_id in under_way:
             client.apply(server.merge(under_way.pop(client.client_id)))
         else:
@@ -166,6 +163,68 @@ def test_open_decisions_survive_a_save(tmp_path):
         assert np.array_equal(client.layer(layer)["delta_gram"], loaded.layer(layer)["delta_gram"])
     with pytest.raises(fsl.InvalidInput, match="decision 0 is not open"):
         loaded.observe(decisions[0], 0.9)
+
+
+# --- what is refused changes nothing ----------------------------------------------------------------------------------------
+
+
+def knowledge(client):
+    """All that a client knows, and what its rules remember."""
+    layers = [client.layer(layer) for layer in range(client.algorithm.n_layers)]
+    return layers, {axis: rule.state for axis, rule in client._engine.rules.items() if rule.state is not None}
+
+
+@pytest.mark.parametrize("n_before", [0, 3, 30])  # nothing gathered, vectors, a matrix
+@pytest.mark.parametrize("name", ["async", "sync", "oful"])
+def test_a_reward_that_cannot_be_learnt_changes_nothing_and_the_decision_stays_open(name, n_before):
+    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)
+    one, other = fsl.Client(algorithm), fsl.Client(algorithm)
+    for client in (one, other):
+        rng = np.random.default_rng(0)
+        for _ in range(n_before):
+            client.observe(client.select(contexts(rng)), 0.3, sigma=0.5)
+    first, second = (client.select(contexts(np.random.default_rng(1))) for client in (one, other))
+    with pytest.raises(fsl.NumericalError, match="no longer"):
+        one.observe(first, 1e200, sigma=1e200)  # their product is more than a double holds
+    np.testing.assert_equal(knowledge(one), knowledge(other))
+    one.observe(first, 0.5)
+    other.observe(second, 0.5)
+    np.testing.assert_equal(knowledge(one), knowledge(other))
+    assert one.n_observed == n_before + 1 and one.n_open == 0
+
+
+def test_a_trigger_that_fails_changes_nothing_and_may_be_asked_again():
+    broken = [True]
+
+    def fires(gain, elapsed):
+        if broken[0]:
+            raise RuntimeError("no answer")
+        return elapsed > 1
+
+    client = fsl.Client(fsl.make("async", **SIZES, trigger=fires))
+    decision, before = client.select(contexts(np.random.default_rng(0))), knowledge(client)
+    with pytest.raises(fsl.PluginError, match="no answer"):
+        client.observe(decision, 0.5)
+    np.testing.assert_equal(knowledge(client), before)
+    broken[0] = False
+    client.observe(decision, 0.5)
+    assert client.n_observed == 1 and not client.wants_sync  # it was the first pull, not the second
+    client.observe(client.select(contexts(np.random.default_rng(1))), 0.5)
+    assert client.wants_sync
+
+
+def test_a_download_on_which_later_observations_do_not_fit_is_refused_whole():
+    algorithm = fsl.make("sync", dim=1, n_arms=1, n_clients=2, horizon=500)
+    client = fsl.Client(algorithm)
+    client.observe(client.select([[1.0]]), 0.1)
+    client.upload()
+    client.observe(client.select([[1.0]]), 1.6e308)  # since the upload
+    n, before = algorithm.n_layers, knowledge(client)
+    with pytest.raises(fsl.NumericalError, match="no longer finite"):
+        client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 1.5e308)))
+    np.testing.assert_equal(knowledge(client), before)
+    client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 0.1)))
+    assert client.layer(0)["delta_moment"][0] == 1.6e308
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------------

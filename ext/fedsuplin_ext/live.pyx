@@ -3,7 +3,7 @@
 import numpy as np
 
 from libc.math cimport isfinite
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from fedsuplin_ext.gram cimport UNKNOWN, Pending, Snapshot, add_delta, add_pending, observe, outgrow, rebase, settle
 from fedsuplin_ext.loop cimport DONE, NOT_FINITE, Engine, status_of
@@ -32,27 +32,69 @@ cdef class Live(Engine):
         if contexts.shape[0] != self.work.d or contexts.shape[1] != self.screen.lanes or (mask is not None and mask.shape[0] < self.screen.lanes):
             raise ValueError(f"contexts must have the shape ({self.work.d}, {self.screen.lanes}), and mask that many lanes")
         check_aligned(&contexts[0, 0], "contexts")
+        states = self._rule_states()
         with nogil:
             arm = self.decide(0, &contexts[0, 0], NULL if mask is None else &mask[0], &layer)
         if arm < 0:
+            self._put_states_back(states)
             return (BAD_CHOICE_WORD if arm == BAD_ARM else STATUS[NOT_FINITE]), -1, -1
         return STATUS[DONE], arm, layer
 
     def learn_from(self, const double[::1] x, int layer, double reward, double sigma):
-        """An observation of the arm x that this layer chose; then the trigger is asked. Returns a word of STATUS and the weight."""
+        """An observation of the arm x that this layer chose; then the trigger is asked. Returns a word of STATUS and the weight.
+        Unless the word is "done", nothing has changed."""
         cdef int status
         self._check(layer, x.shape[0])
         if not (isfinite(reward) and isfinite(sigma)):
             raise ValueError(f"a reward and a noise level must be finite, not {reward} and {sigma}")
         self._take(x)
         self._room()
+        cdef Pending* before = self._set_aside(layer)
+        cdef long long since = self.since[0]
+        cdef double drift = self.work.drift
+        states = self._rule_states()
         with nogil:
             status = self.learn(0, layer, reward, sigma)
         if status == DONE:
             self.totals.pulls += 1
             self.totals.reward += reward
             self._layer_pulls[layer] += 1
+            if before != NULL:
+                self.pool.give_back(before)
+        else:
+            self._put_back(layer, before)
+            self.since[0], self.work.drift = since, drift
+            self._put_states_back(states)
         return STATUS[status], self.last_weight
+
+    cdef Pending* _set_aside(self, int layer):
+        """A copy of what was gathered in a layer, in case the next observation cannot be learnt; NULL if nothing was."""
+        cdef Pending* p = self.layers[layer].pending
+        cdef Pending* aside
+        if p == NULL:
+            return NULL
+        cdef size_t matrix = self.work.d * self.work.ld * sizeof(double), vector = self.work.ld * sizeof(double)
+        aside = self.pool.take_pending()
+        aside.n, aside.dense, aside.own, aside.age, aside.gain = p.n, p.dense, p.own, p.age, p.gain
+        memcpy(aside.delta, p.delta, matrix)
+        memcpy(aside.inverse, p.inverse, matrix)
+        memcpy(aside.delta_moment, p.delta_moment, vector)
+        memcpy(aside.theta, p.theta, vector)
+        return aside
+
+    cdef _put_back(self, int layer, Pending* before):
+        cdef Layer* at = self.layers + layer
+        if at.pending != NULL:
+            self.pool.give_back(at.pending)
+        at.pending = before
+
+    def _rule_states(self):
+        """Copies of what the rules remember."""
+        return {axis: rule.state.copy() for axis, rule in self.rules.items() if rule.state is not None}
+
+    def _put_states_back(self, states):
+        for axis, state in states.items():
+            self.rules[axis].state[:] = state
 
     def learn_again(self, const double[::1] x, int layer, double weight, double reward):
         """An observation whose weight is known, on top of a new download; no trigger is asked."""
@@ -80,7 +122,7 @@ cdef class Live(Engine):
             self.x[i] = x[i]
 
     cdef _room(self):
-        if self.pool.snapshots_left <= 2 * self.numbers.n_layers or self.pool.pending_left < 1:
+        if self.pool.snapshots_left <= 2 * self.numbers.n_layers or self.pool.pending_left < 2:
             self._grow()
 
     def _check(self, int layer, Py_ssize_t d):

@@ -121,7 +121,7 @@ cdef _longs(const long long* values, Py_ssize_t n):
 
 
 def restore(Engine e, state):
-    """Put an engine that has not played yet into a state. A ValueError says what of it does not fit; then the engine is spent."""
+    """Put an engine into a state. A ValueError says what of it does not fit; nothing has changed then."""
     cdef Py_ssize_t n_layers = e.numbers.n_layers, s
     _check(e, state)
     _shared_back(e, state)
@@ -155,11 +155,10 @@ cdef _shared_back(Engine e, state):
     cdef Snapshot* s
     cdef Pending* p
     cdef size_t[::1] snapshots = np.zeros(max(n_snapshots, 1), np.uintp), gathered = np.zeros(max(n_pending, 1), np.uintp)
-    e.pool = Pool(e.work.d, ld)
-    e.pool.grow(n_snapshots, n_pending)
-    e._grow()
+    cdef Pool pool = Pool(e.work.d, ld)
+    pool.grow(n_snapshots, n_pending)  # if there is no memory for it, the engine is as it was
     for i in range(n_snapshots):
-        s = e.pool.take_snapshot()
+        s = pool.take_snapshot()
         snapshots[i], s.refs = <size_t>s, 0
         memcpy(s.gram, &snapshot_numbers[i, 0], matrix * sizeof(double))
         memcpy(s.inverse, &snapshot_numbers[i, matrix], matrix * sizeof(double))
@@ -169,7 +168,7 @@ cdef _shared_back(Engine e, state):
         s.age, s.quiet, s.n_spikes = <int>snapshot_marks[i, 0], <int>snapshot_marks[i, 1], <int>snapshot_marks[i, 2]
         s.log_det = log_det[i]
     for i in range(n_pending):
-        p = e.pool.take_pending()
+        p = pool.take_pending()
         gathered[i] = <size_t>p
         memcpy(p.delta, &pending_numbers[i, 0], matrix * sizeof(double))
         memcpy(p.inverse, &pending_numbers[i, matrix], matrix * sizeof(double))
@@ -177,6 +176,7 @@ cdef _shared_back(Engine e, state):
         memcpy(p.theta, &pending_numbers[i, 2 * matrix + ld], ld * sizeof(double))
         p.n, p.dense, p.own, p.age = <int>pending_marks[i, 0], <int>pending_marks[i, 1], <int>pending_marks[i, 2], <int>pending_marks[i, 3]
         p.gain = gain[i]
+    e.pool = pool
     for i in range(n_layers):
         e.server[i] = <Snapshot*>snapshots[server[i]]
         e.server[i].refs += 1
@@ -184,6 +184,7 @@ cdef _shared_back(Engine e, state):
         e.layers[i].held = <Snapshot*>snapshots[held[i]]
         e.layers[i].held.refs += 1
         e.layers[i].pending = NULL if pending[i] < 0 else <Pending*>gathered[pending[i]]
+    e._grow()
 
 
 cdef _phases_back(Engine e, state):
