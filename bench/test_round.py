@@ -17,6 +17,7 @@ from fedsuplin_ext.loop import Engine
 ROUNDS = 2000
 
 
+@pytest.mark.measures("two sides of which one alone is checked code")
 @pytest.mark.parametrize("variant", ["async", "sync"])
 def test_a_round_of_the_engine_costs_less_than_a_fifth_of_a_numpy_linucb_round(variant, tell):
     """With the default preset, contexts drawn beforehand for both."""

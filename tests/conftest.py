@@ -14,12 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config):
     config.addinivalue_line(
-        "markers", "measures(reason): of time, which the sanitizer build (bench/sanitize) spends many times over"
+        "markers", "measures(reason): time or memory, which the sanitizer build (bench/sanitize) spends many times over"
     )
 
 
 def pytest_collection_modifyitems(config, items):
-    """On the sanitizer build, what measures time is left out: deselected, and said so."""
+    """On the sanitizer build, what measures time or memory is left out: deselected, and said so."""
     left_out = [item for item in items if item.get_closest_marker("measures")] if os.environ.get("FEDSUPLIN_SANITIZED") else []
     if left_out:
         config.hook.pytest_deselected(items=left_out)

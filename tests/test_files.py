@@ -76,6 +76,7 @@ def test_a_disk_that_fills_up_while_writing_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.measures("a limit on memory, of which AddressSanitizer maps terabytes")
 def test_too_little_memory_is_one_line_and_an_exit_code(tmp_path):
     """A real limit on memory: the command says so, and leaves nothing."""
     limit = 3 << 30
