@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from .bounds import Claim
 from .errors import FedsuplinError, InvalidInput, PluginError, unknown
 from .registry import check, parameters_of, plugins
 from .setting import Setting
+
+if TYPE_CHECKING:
+    from .doubling import Doubling
 
 KERNELS = ("layered", "optimism", "phased")
 AXES = {"policy": "policies", "trigger": "triggers", "noise": "noise_models", "weighting": "weightings"}
@@ -225,7 +228,7 @@ def make(
     dim: int,
     n_arms: int,
     n_clients: int,
-    horizon: int,
+    horizon: int | None,
     preset: str = "practical",
     policy: Any = None,
     trigger: Any = None,
@@ -234,13 +237,17 @@ def make(
     syncs: str | None = None,
     lazy: bool | None = None,
     **parameters: Any,
-) -> Algorithm:
+) -> Algorithm | Doubling:
     """An algorithm by name. Parts may be replaced by names or objects; other keywords are parameters of the parts.
 
     Names joined by + compose: "sync+robust" is sync with what robust changes. A trigger, a weighting or a policy may also be
     a bare function: Python, numba's `@cfunc` or a scipy.LowLevelCallable. Parameters are ridge, delta, alpha_scale,
     noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
     else the chosen parts take. One that no part has a use for is an error.
+
+    horizon=None says that nobody knows how many pulls there will be. What comes back is then a Doubling: an algorithm for 1024
+    pulls, after them one for 2048, and so on, each from nothing. `run` and `fedsuplin serve` take it; docs/federation.md has what
+    it costs.
 
     >>> make("async", dim=4, n_arms=5, n_clients=2, horizon=1000, trigger="periodic", every=50).trigger
     Periodic(every=50)
@@ -250,6 +257,11 @@ def make(
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     parts = {"policy": policy, "trigger": trigger, "noise": noise, "weighting": weighting, "syncs": syncs, "lazy": lazy}
+    if horizon is None:
+        from .doubling import Doubling
+
+        sizes = {"dim": dim, "n_arms": n_arms, "n_clients": n_clients, "preset": preset}
+        return Doubling(variant, sizes | {part: value for part, value in parts.items() if value is not None} | parameters)
     name, recipe = composed(variant, parts)
 
     preset_values = dict(recipe.presets.get(preset, {}))
@@ -459,8 +471,12 @@ def _fields(part: Any) -> dict[str, Any]:
     return {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
 
 
-def from_spec(spec: Mapping[str, Any]) -> Algorithm:
+def from_spec(spec: Mapping[str, Any]) -> Algorithm | Doubling:
     """The algorithm that a specification describes; its parts must be registered by name."""
+    if "doubling" in spec:
+        from .doubling import Doubling
+
+        return Doubling.from_spec(spec)
     setting = Setting(**{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")})
     parts = {}
     for axis, kind in AXES.items():

@@ -20,6 +20,7 @@ from fedsuplin_ext.state import restore, state_of
 
 from .algorithm import AXES, Algorithm, Variant, composed, keywords_of, make
 from .checkpoint import Keeper
+from .doubling import Doubling
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
 from .problem import arrival_of, check_chunk
 from .result import BY_PULL, COUNTS, SUMS, RunResult
@@ -37,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 def run(
-    algorithm: str | Variant | Algorithm,
+    algorithm: str | Variant | Algorithm | Doubling,
     problem: Any,
     *,
     horizon: int | None = None,
@@ -56,7 +57,8 @@ def run(
     what the problem says of its noise (noise_scale, R, corruption) is the default there. Ctrl-C ends the run with what was
     recorded so far (`complete` is False). With `checkpoint`, a file, the run is kept in it after `every` so many pulls (or,
     unless given, every minute), at its end and on Ctrl-C; where the file is there, the run goes on from it, and its result is
-    to the bit that of a run which never stopped.
+    to the bit that of a run which never stopped. A Doubling, which `make` gives where the horizon is unknown, begins anew in
+    each of its epochs, and what is recorded goes on across them.
 
     >>> import fedsuplin as fsl
     >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
@@ -72,12 +74,21 @@ def run(
         parameters["every"] = every
     elif every is not None and checkpoint is None:
         raise InvalidInput("every= is for checkpoint=, a file to keep the run in, or for a trigger that takes it")
+    if isinstance(algorithm, Doubling):
+        if checkpoint is not None:
+            raise InvalidInput("a run of unknown horizon is not kept in a checkpoint: give run an algorithm with a horizon")
+        from .epochs import run_epochs
+
+        if parameters:
+            raise InvalidInput(f"the algorithm is already made, so give {', '.join(parameters)} to make")
+        length = length_of(algorithm, problem, horizon)
+        return run_epochs(algorithm, problem, length, record=record, progress=progress, chunk=chunk, kernels=kernels)
     algorithm, length = prepared(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
     engine = Engine(algorithm, budget=stream.budget, kernels=kernels, key=decision_key(problem))
     phases = Phases(algorithm, problem, engine) if algorithm.kernel == "phased" else None
     recorder = Recorder(engine, algorithm, record, length)
-    size = positive_integer("chunk", chunk) if chunk is not None else chunk_size(algorithm)
+    size = chunk_size(algorithm, chunk)
     keeper = None
     if checkpoint is not None:
         keeper = Keeper(checkpoint, every, identity(recorder, problem, record))
@@ -95,21 +106,18 @@ def run(
     return recorder.result(problem, complete)
 
 
-def takes_every(algorithm: str | Variant | Algorithm, parameters: dict) -> bool:
+def takes_every(algorithm: str | Variant | Algorithm | Doubling, parameters: dict) -> bool:
     """Has the algorithm, which is still to be made, a part with a parameter of that name?"""
-    if isinstance(algorithm, Algorithm):
+    if isinstance(algorithm, Algorithm | Doubling):
         return False
     return "every" in keywords_of(composed(algorithm, {axis: parameters.get(axis) for axis in AXES})[1])
 
 
 def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | None, parameters: dict) -> tuple[Algorithm, int]:
     """The algorithm and the number of pulls, checked against each other before anything runs."""
-    given = None if horizon is None else positive_integer("horizon", horizon)
-    length = given or problem.horizon or (algorithm.horizon if isinstance(algorithm, Algorithm) else None)
-    if length is None:
-        raise InvalidInput("neither the algorithm nor the problem says how many pulls to play: give horizon=")
-    if problem.horizon is not None and length > problem.horizon:
-        raise InvalidInput(f"horizon={length} is longer than the problem, which has {problem.horizon} pulls")
+    length = length_of(algorithm, problem, horizon)
+    if isinstance(algorithm, Doubling):
+        raise InvalidInput("this needs one algorithm, and a Doubling has one for each epoch: give doubling.algorithm(epoch)")
     if isinstance(algorithm, Algorithm):
         if parameters:
             raise InvalidInput(
@@ -119,6 +127,12 @@ def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | 
         algorithm = make_for(algorithm, problem, length, parameters)
     if algorithm.horizon < length:
         raise InvalidInput(f"the algorithm was made for a horizon of {algorithm.horizon} pulls, but the run has {length}")
+    check_together(algorithm, problem)
+    return algorithm, length
+
+
+def check_together(algorithm: Algorithm, problem: Any) -> None:
+    """Are they of the same sizes, and has the problem what the policy needs?"""
     for name in ("dim", "n_arms", "n_clients"):
         if getattr(algorithm, name) != getattr(problem, name):
             raise InvalidInput(
@@ -129,7 +143,17 @@ def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | 
             f"{algorithm.name} needs fixed arms: each client must have the same contexts in every round. "
             f"{type(problem).__name__} does not promise that; FixedArmsProblem (--problem fixed-arms) does"
         )
-    return algorithm, length
+
+
+def length_of(algorithm: Any, problem: Any, horizon: int | None) -> int:
+    """How many pulls to play: as was said, else as the problem has, else as the algorithm was made for."""
+    given = None if horizon is None else positive_integer("horizon", horizon)
+    length = given or problem.horizon or (algorithm.horizon if isinstance(algorithm, Algorithm) else None)
+    if length is None:
+        raise InvalidInput("neither the algorithm nor the problem says how many pulls to play: give horizon=")
+    if problem.horizon is not None and length > problem.horizon:
+        raise InvalidInput(f"horizon={length} is longer than the problem, which has {problem.horizon} pulls")
+    return length
 
 
 def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dict) -> Algorithm:
@@ -163,12 +187,15 @@ def arrival_for(algorithm: Algorithm, problem: Any, length: int) -> Any:
     return arrival
 
 
-def decision_key(problem: Any) -> int:
+def decision_key(problem: Any, epoch: int = 0) -> int:
     """Of the random number that a policy is given each pull: from the problem's seed, and independent of what that draws."""
-    return int(np.random.SeedSequence(problem.seed or 0, spawn_key=(DECISIONS,)).generate_state(1, np.uint64)[0])
+    which = (DECISIONS, epoch) if epoch else (DECISIONS,)
+    return int(np.random.SeedSequence(problem.seed or 0, spawn_key=which).generate_state(1, np.uint64)[0])
 
 
-def chunk_size(algorithm: Algorithm) -> int:
+def chunk_size(algorithm: Algorithm, given: int | None = None) -> int:
+    if given is not None:
+        return positive_integer("chunk", given)
     lanes = norms.pad(algorithm.n_arms)
     by_memory = CHUNK_BYTES / (8 * algorithm.dim * lanes)
     by_time = CHUNK_FLOPS / (algorithm.dim**2 * (lanes + 20) * algorithm.n_layers)
@@ -190,7 +217,7 @@ def play_all(
             if interruptions.any:
                 raise KeyboardInterrupt
             if progress is not None:
-                progress(recorder.played, recorder.length)
+                progress(recorder.pull, recorder.total)
 
 
 def play_chunk(recorder: Recorder, chunk: Any, phases: Phases | None) -> None:
@@ -200,12 +227,12 @@ def play_chunk(recorder: Recorder, chunk: Any, phases: Phases | None) -> None:
         try:
             status, n = engine.play(chunk, n)
         except ValueError as error:  # its arrays do not fit together
-            raise InvalidInput(f"{error}, for the chunk from pull {start} on") from error
+            raise InvalidInput(f"{error}, for the chunk from pull {recorder.first + start} on") from error
         recorder.played = start + n
         if status == "phase over":
-            phases.advance(recorder.played)
+            phases.advance(recorder.pull)
         elif status != "done":
-            raise failure(engine, status, recorder.played, int(chunk.clients[n]))
+            raise failure(engine, status, recorder.pull, int(chunk.clients[n]))
 
 
 class Phases:
@@ -247,10 +274,10 @@ def taken(stream: Any, n: int, recorder: Recorder) -> Any:
     except FedsuplinError:
         raise
     except Exception as error:
-        where = f"pulls {recorder.played} to {recorder.played + n - 1}"
+        where = f"pulls {recorder.pull} to {recorder.pull + n - 1}"
         raise PluginError(f"{type(stream).__qualname__} raised {type(error).__name__}: {error}, for {where}") from error
     if not stream.checked:
-        check_chunk(chunk, n, recorder.played, recorder.algorithm.n_arms)
+        check_chunk(chunk, n, recorder.pull, recorder.algorithm.n_arms)
     return chunk
 
 
@@ -365,14 +392,24 @@ def fault(engine: Engine, rule: Any) -> str:
 class Recorder:
     """The arrays that the engine writes into, and from them the RunResult."""
 
-    def __init__(self, engine: Engine, algorithm: Algorithm, record: str | int, length: int) -> None:
+    def __init__(
+        self, engine: Engine, algorithm: Algorithm, record: str | int, length: int, *, first: int = 0, total: int | None = None
+    ) -> None:
+        """For `length` pulls, those from `first` on of a run that has `total` in all."""
         self.engine, self.algorithm, self.length, self.played = engine, algorithm, length, 0
+        self.first, self.total = first, total or length
         self.loop_time, self.earlier, self.began = 0.0, 0.0, time.perf_counter()
-        self.at = recorded_pulls(record, length)
+        at = recorded_pulls(record, self.total)
+        self.at = at[(at > first) & (at <= first + length)] - first
         self.sums = np.zeros((len(self.at), len(SUMS)))
         self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
         self.by_pull = np.zeros((length, len(BY_PULL)), np.int32) if record == "all" else None
         engine.record_into(self.at, self.sums, self.counts, self.by_pull)
+
+    @property
+    def pull(self) -> int:
+        """Where the whole run is."""
+        return self.first + self.played
 
     @property
     def wall_time(self) -> float:
