@@ -423,6 +423,8 @@ def makes(r):
         r.choice(names): r.choice(NUMBERS) for _ in range(2)
     }
     made = fsl.make("async", **given)
+    if isinstance(made, fsl.Doubling):  # a horizon of None
+        made = made.algorithm(r.randrange(-1, 42))
     finite("radii and widths", np.asarray(made.radii), np.asarray(made.target_widths))
 
 
@@ -485,6 +487,7 @@ def spoilt(r, message):
         "layers": lambda: array(r, (n,), "i8", 3),
         "grams": lambda: array(r, (n, packed)),
         "moments": lambda: array(r, (n, DIM)),
+        "pulls": lambda: array(r, (n,), "i8", 9),
         "client_id": lambda: number(r, 0),
         "asking": lambda: r.choice([(0,), (-1,), (99,), (0.5,), 3, None, "a", ([],), (2**70,), (True,), (0, 0)]),
     }[field]()
@@ -500,7 +503,9 @@ def server(r):
     def upload(client_id):
         layers = np.array(sorted(r.sample(range(n_layers), r.randrange(n_layers + 1))), np.int64)
         grams = np.tile(np.eye(DIM)[np.triu_indices(DIM)], (len(layers), 1)).reshape(len(layers), packed)
-        sent = Upload(client_id, layers, grams, good(r, (len(layers), DIM)), tuple(int(s) for s in layers))
+        sent = Upload(
+            client_id, layers, grams, good(r, (len(layers), DIM)), np.full(len(layers), 9), tuple(int(s) for s in layers)
+        )
         return spoilt(r, sent) if r.random() < 0.7 else sent
 
     for _ in range(2):

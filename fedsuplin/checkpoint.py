@@ -31,18 +31,27 @@ ARRAY = "array:"  # a value in the JSON that is kept among the arrays
 
 def write(path: Path, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> None:
     """Replace the file in one step. A failure on the way leaves the old one as it was."""
+    content = to_bytes(arrays, rest)
+    with whole(path, "wb", sync=True) as file:
+        file.write(content)
+
+
+def to_bytes(arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> bytes:
+    """What is in the file."""
     body = io.BytesIO()
     rest, arrays = without_arrays(rest, dict(arrays))
     np.savez(body, json=np.frombuffer(json.dumps(rest, default=plain).encode(), np.uint8), **arrays)
     content = body.getbuffer()
-    with whole(path, "wb", sync=True) as file:
-        file.write(MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n")
-        file.write(content)
+    return b"".join((MAGIC, hashlib.sha256(content).hexdigest().encode(), b"\n", content))
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and the rest of a checkpoint that is whole; anything else is refused."""
-    content = path.read_bytes()
+    return from_bytes(path.read_bytes(), path)
+
+
+def from_bytes(content: bytes, path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The same from the bytes; `path` says where they were found."""
     if not content.startswith(MAGIC):
         known = MAGIC.partition(b"format")[0]
         what = "is of another format" if content.startswith(known) else "is not a checkpoint of fedsuplin"

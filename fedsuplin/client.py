@@ -22,9 +22,10 @@ from fedsuplin_ext import norms
 from fedsuplin_ext.live import Live
 from fedsuplin_ext.state import restore, state_of
 
+from . import checkpoint
 from .algorithm import Algorithm
 from .errors import InvalidInput, NumericalError, PluginError
-from .livestate import check_live, load_live, save_live
+from .livestate import check_live, live_parts, load_live, save_live
 from .messages import Download, Upload, check_message, is_whole, together, unpacked
 from .problem import NORM_TOLERANCE, as_array, as_floats, checked_array
 from .setting import finite, not_negative
@@ -70,6 +71,7 @@ class Client:
         self._open: dict[int, tuple[int, np.ndarray]] = {}  # by id: the layer and the arm that was chosen
         self._since: list[tuple[int, np.ndarray, float, float]] | None = None  # observed since the upload that is under way
         self._sent: tuple[int, ...] = ()  # the layers in that upload
+        self._pulls = [0] * algorithm.n_layers  # observed in each layer, and not yet in a download
 
     # --- choosing and learning ---------------------------------------------------------------------------------------------
 
@@ -98,6 +100,7 @@ class Client:
             if status != "done":
                 raise self._failure(status)
             del self._open[number]
+            self._pulls[layer] += 1
             if self._since is not None:
                 self._since.append((layer, x, weight, reward))
 
@@ -123,10 +126,12 @@ class Client:
             found = [(layer, self._engine.gathered(layer)) for layer in range(self.algorithm.n_layers)]
             parts = [(layer, *gathered) for layer, gathered in found if gathered is not None]
             self._since, self._sent = [], tuple(layer for layer, _, _ in parts)
-            return Upload(self.client_id, **together(parts, self.algorithm.dim), asking=tuple(self._engine.asking))
+            pulls = np.array([self._pulls[layer] for layer in self._sent], np.int64)
+            return Upload(self.client_id, **together(parts, self.algorithm.dim), pulls=pulls, asking=tuple(self._engine.asking))
 
     def apply(self, download: Download | None) -> None:
-        """The server's answer to the last upload; None says that there is nothing to do, as a round without a sync has it."""
+        """The server's answer to the last upload; None says that there is nothing to do, as a round without a sync has it.
+        Without an upload under way it is what somebody starts from who joins late: what was gathered stays on top."""
         with self._lock:
             parts = [] if download is None else self._parts(download)  # refused as a whole, before anything changes
             before = state_of(self._engine)
@@ -136,7 +141,14 @@ class Client:
             except NumericalError:
                 restore(self._engine, before)
                 raise
-            self._since = None
+            for layer in {layer for layer, _, _ in parts}.intersection(self._sent):
+                self._pulls[layer] = sum(of == layer for of, *_ in self._since or [])
+            self._since, self._sent = None, ()
+
+    def withdraw(self) -> None:
+        """The upload that is under way will never be merged: what was in it is again what was gathered."""
+        with self._lock:
+            self._since, self._sent = None, ()
 
     def _parts(self, download: Download) -> list[tuple[int, np.ndarray, np.ndarray]]:
         check_message(download, Download, self.algorithm.dim, self.algorithm.n_layers)
@@ -177,21 +189,39 @@ class Client:
     def save(self, path: str | os.PathLike) -> Path:
         """Everything, with the decisions that are open, to one file, in one step."""
         with self._lock:
-            opened = [{"id": number, "layer": layer, "x": x} for number, (layer, x) in self._open.items()]
-            since = None if self._since is None else [dict(zip(SINCE, each, strict=True)) for each in self._since]
-            own = {"client_id": self.client_id, "seed": self.seed, "next": self._next, "sent": self._sent}
-            return save_live(path, "client", self.algorithm, self._engine, {**own, "open": opened, "since": since})
+            return save_live(path, "client", self.algorithm, self._engine, self._rest())
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        with self._lock:
+            return checkpoint.to_bytes(*live_parts("client", self.algorithm, self._engine, self._rest()))
+
+    def _rest(self) -> dict[str, Any]:
+        """What the engine does not know."""
+        opened = [{"id": number, "layer": layer, "x": x} for number, (layer, x) in self._open.items()]
+        since = None if self._since is None else [dict(zip(SINCE, each, strict=True)) for each in self._since]
+        own = {"client_id": self.client_id, "seed": self.seed, "next": self._next, "sent": self._sent, "pulls": self._pulls}
+        return {**own, "open": opened, "since": since}
 
     @classmethod
     def load(cls, path: str | os.PathLike, algorithm: Algorithm, *, kernels: str | None = None) -> Client:
         """A client as it was saved. The algorithm must be the same."""
+        return cls._loaded(path, algorithm, kernels)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, algorithm: Algorithm, *, kernels: str | None = None) -> Client:
+        """A client from what `to_bytes` gave."""
+        return cls._loaded("what was saved", algorithm, kernels, content)
+
+    @classmethod
+    def _loaded(cls, path: Any, algorithm: Algorithm, kernels: str | None, content: bytes | None = None) -> Client:
         known = {}
 
         def begin(rest: dict[str, Any]) -> Live:
             known["client"] = cls(algorithm, rest["client_id"], seed=rest["seed"], kernels=kernels)
             return known["client"]._engine
 
-        rest, client = load_live(path, "client", algorithm, begin), known["client"]
+        rest, client = load_live(path, "client", algorithm, begin, content), known["client"]
         try:
             client._continue(rest)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -201,9 +231,31 @@ class Client:
     def _continue(self, rest: dict[str, Any]) -> None:
         """What was under way, from a file: looked at like anything else that comes from outside."""
         self._next, self._sent = int(rest["next"]), tuple(int(layer) for layer in rest["sent"])
+        self._pulls = [rest["pulls"][layer] for layer in range(self.algorithm.n_layers)]
+        if not all(is_whole(pulls) and pulls >= 0 for pulls in self._pulls):
+            raise ValueError(f"pulls of {self._pulls}")
         self._open = {int(each["id"]): self._kept(each) for each in rest["open"]}
         if rest["since"] is not None:
             self._since = [(*self._kept(each), *self._learnt(each)) for each in rest["since"]]
+
+    def _decided(self, number: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """What `_decide_again` needs to repeat a decision: its layer, its arm, and what the rules remembered afterwards."""
+        states = self._engine._rule_states()
+        remembered = np.concatenate([states[axis].ravel() for axis in sorted(states)]) if states else np.empty(0)
+        return *self._open[number], remembered
+
+    def _decide_again(self, number: int, layer: int, x: np.ndarray, remembered: np.ndarray) -> None:
+        """A decision that was made before, put back without its contexts: choosing changes nothing else."""
+        self._open[number] = self._kept({"layer": layer, "x": x})
+        self._next = number + 1
+        states = self._engine._rule_states()
+        at = 0
+        for axis in sorted(states):
+            states[axis] = remembered[at : at + states[axis].size].reshape(states[axis].shape)
+            at += states[axis].size
+        if at != len(remembered):
+            raise ValueError(f"{len(remembered)} numbers for rules that remember {at}")
+        self._engine._put_states_back(states)
 
     @staticmethod
     def _learnt(each: dict[str, Any]) -> tuple[float, float]:

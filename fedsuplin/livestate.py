@@ -11,14 +11,21 @@ from typing import Any
 from fedsuplin_ext.live import Live
 from fedsuplin_ext.state import restore, state_of
 
+from . import checkpoint
 from .algorithm import Algorithm
-from .checkpoint import differences, read, write
+from .checkpoint import differences
+from .doubling import Doubling
 from .errors import InvalidInput
 from .result import plain
 from .version import __version__
 
 
 def check_live(algorithm: Algorithm) -> None:
+    if isinstance(algorithm, Doubling):
+        raise InvalidInput(
+            "a live client or server plays one epoch of a Doubling: give it doubling.algorithm(epoch), "
+            "or use fedsuplin serve and fsl.connect, which go from epoch to epoch"
+        )
     if not isinstance(algorithm, Algorithm):
         raise InvalidInput(f"a live client or server needs an Algorithm, which fsl.make gives, not {algorithm!r}")
     if algorithm.kernel == "phased" or algorithm.syncs == "push":
@@ -27,18 +34,30 @@ def check_live(algorithm: Algorithm) -> None:
 
 
 def save_live(path: str | os.PathLike, what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]) -> Path:
-    write(Path(path), state_of(engine), {"identity": identity(what, algorithm, engine), **rest})
+    checkpoint.write(Path(path), *live_parts(what, algorithm, engine, rest))
     return Path(path)
 
 
+def live_parts(what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the rest of what is saved."""
+    return state_of(engine), {"identity": identity(what, algorithm, engine), **rest}
+
+
 def load_live(
-    path: str | os.PathLike, what: str, algorithm: Algorithm, begin: Callable[[dict[str, Any]], Live]
+    path: str | os.PathLike,
+    what: str,
+    algorithm: Algorithm,
+    begin: Callable[[dict[str, Any]], Live],
+    content: bytes | None = None,
 ) -> dict[str, Any]:
-    """Put the engine that `begin` makes into the state of the file; returns the rest of it."""
-    arrays, rest = read(Path(path))
+    """Put the engine that `begin` makes into the state of the file; returns the rest of it. `content`, if it is given, is what
+    was in a file once; that may have been another version or machine, which promise the same numbers, but not to the bit."""
+    arrays, rest = checkpoint.read(Path(path)) if content is None else checkpoint.from_bytes(content, path)
     try:
         engine = begin(rest) if rest["identity"]["what"] == what else None
         ours = None if engine is None else identity(what, algorithm, engine)
+        if content is not None and ours is not None:
+            ours |= {name: rest["identity"].get(name) for name in ("fedsuplin", "kernels")}
         told = (
             [f"it is a {rest['identity']['what']}'s, not a {what}'s"] if engine is None else differences(rest["identity"], ours)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,22 @@ class Server:
 
     def merge(self, upload: Upload) -> Download:
         """Add what a client has gathered; the answer is all that the server knows. An upload that is refused changes nothing."""
+        return self.merge_all([upload])
+
+    def merge_all(self, uploads: Sequence[Upload]) -> Download:
+        """As if they were merged one after the other, with one factorisation for all. One that is refused refuses all."""
         if self.algorithm.syncs != "one":
             raise InvalidInput(f"the clients of {self.algorithm.name} sync together: use barrier, with the uploads of all")
-        self._check(upload)
+        for upload in uploads:
+            self.check(upload)
         with self._lock:
-            self._add({int(layer): [upload] for layer in upload.layers})
-            self.n_syncs, self.communication = self.n_syncs + 1, self.communication + 1
+            self._add(by_layer(uploads, range(self.algorithm.n_layers)))
+            self.n_syncs, self.communication = self.n_syncs + len(uploads), self.communication + len(uploads)
             return self.download(range(self.algorithm.n_layers))
 
-    def barrier(self, uploads: Iterable[Upload]) -> Download | None:
-        """The end of a round: if a client asks for a layer, all sync it. None says that nobody does."""
+    def barrier(self, uploads: Iterable[Upload], *, absent: Iterable[int] = ()) -> Download | None:
+        """The end of a round: if a client asks for a layer, all sync it, except those who are `absent`. None says that nobody
+        asks."""
         if self.algorithm.syncs != "all":
             raise InvalidInput(f"the clients of {self.algorithm.name} sync one by one: use merge")
         try:
@@ -58,31 +64,43 @@ class Server:
         except TypeError:
             raise InvalidInput(f"a round needs the uploads of all clients, not {type(uploads).__name__}") from None
         for upload in uploads:
-            self._check(upload)
+            self.check(upload)
         uploads.sort(key=lambda upload: upload.client_id)
-        if [upload.client_id for upload in uploads] != list(range(self.algorithm.n_clients)):
-            raise InvalidInput(f"a round needs the uploads of all {self.algorithm.n_clients} clients, each once")
+        expected = sorted(set(range(self.algorithm.n_clients)).difference(absent))
+        if [upload.client_id for upload in uploads] != expected:
+            raise InvalidInput(f"a round needs the uploads of all {len(expected)} clients, each once")
         asked = sorted({int(layer) for upload in uploads for layer in upload.asking})
         if not asked:
             return None
         with self._lock:
-            self._add({layer: [upload for upload in uploads if layer in upload.layers] for layer in asked})
+            self._add(by_layer(uploads, asked))
             self.n_syncs += 1
-            self.communication += self.algorithm.n_clients * len(asked)
+            self.communication += len(uploads) * len(asked)
             return self.download(asked)
 
-    def _check(self, upload: Upload) -> None:
-        check_upload(upload, self.algorithm.dim, self.algorithm.n_layers, self.algorithm.n_clients)
+    def check(self, upload: Upload) -> None:
+        """Refuse what no client of this algorithm could have gathered."""
+        check_upload(upload, self.algorithm)
 
-    def _add(self, by_layer: dict[int, list[Upload]]) -> None:
+    def _add(self, uploads: dict[int, list[Upload]]) -> None:
         """All layers or none: a matrix that is not positive definite is put back as it was."""
-        before = {layer: self._engine.server_layer(layer) for layer in by_layer}
-        for layer, uploads in by_layer.items():
-            updates = [self._of(upload, layer) for upload in uploads]
+        before = {layer: self._engine.server_layer(layer) for layer in uploads}
+        for layer, of_layer in uploads.items():
+            updates = [self._of(upload, layer) for upload in of_layer]
             if not self._engine.add(layer, updates):
                 for done, known in before.items():
                     self._engine.receive(done, known["gram"], known["moment"], False)
                 raise NumericalError(f"with this upload layer {layer} is not positive definite any more; it was refused")
+
+    def add(self, uploads: Sequence[Upload]) -> None:
+        """Add what was looked at before to the sums, and count nothing."""
+        with self._lock:
+            self._add(by_layer(uploads, range(self.algorithm.n_layers)))
+
+    def put(self, layer: int, gram: np.ndarray, moment: np.ndarray) -> bool:
+        """A and b of a layer in place of what was known. False if A is not positive definite; then nothing has changed."""
+        with self._lock:
+            return bool(self._engine.receive(layer, gram, moment, False))
 
     def _of(self, upload: Upload, layer: int) -> tuple[np.ndarray, np.ndarray]:
         at = int(np.flatnonzero(upload.layers == layer)[0])
@@ -115,3 +133,9 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self.algorithm.name}, {self.algorithm.n_clients} clients, {self.n_syncs} syncs)"
+
+
+def by_layer(uploads: Sequence[Upload], layers: Iterable[int]) -> dict[int, list[Upload]]:
+    """Which of the uploads have something of a layer; layers of which nobody has anything are left out."""
+    found = {layer: [upload for upload in uploads if layer in upload.layers] for layer in layers}
+    return {layer: those for layer, those in found.items() if those}

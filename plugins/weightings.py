@@ -19,6 +19,8 @@ __all__ = ["CorruptionWeight", "Unit", "VarianceWeight"]
 class Unit:
     """ω = 1."""
 
+    largest_weight = 1.0
+
     def weight(self, norm: float, sigma: float) -> float:
         return 1.0
 
@@ -32,6 +34,7 @@ class CorruptionWeight:
 
     corruption: float = 0.0
     gamma: float | None = None
+    largest_weight = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "corruption", not_negative("corruption", self.corruption))
@@ -69,6 +72,10 @@ class VarianceWeight:
         gamma = self.gamma if self.gamma is not None else math.sqrt(self.R) / setting.dim**0.25
         rho = self.rho if self.rho is not None else 1 / math.sqrt(setting.horizon)
         return replace(self, gamma=gamma, rho=rho)
+
+    @property
+    def largest_weight(self) -> float:
+        return math.inf if self.rho is None else 1 / self.rho**2
 
     def weight(self, norm: float, sigma: float) -> float:
         if self.gamma is None or self.rho is None:

@@ -8,6 +8,7 @@ import dataclasses
 import faulthandler
 import importlib.util
 import random
+import re
 import time
 from pathlib import Path
 
@@ -247,6 +248,17 @@ def test_the_mask_of_a_chunk_is_yes_or_no():
         fsl.Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], mask=np.full((12, 5), 0.5))
 
 
+@pytest.mark.parametrize("name", ["noise", "sigma"])
+def test_the_noise_of_a_chunk_is_one_number_or_one_for_each_pull(name):
+    for right in (0.5, [0.5], [0.5] * 12):
+        made = fsl.Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: right})
+        assert getattr(made, name).tolist() == [0.5] * 12
+    for wrong in ([0.5] * 11, [[0.5] * 12], []):
+        shape = np.shape(wrong)
+        with pytest.raises(fsl.InvalidInput, match=re.escape(f"{name} must be one number or 12, not of shape {shape}")):
+            fsl.Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: wrong})
+
+
 def test_a_client_that_no_int_can_hold_is_refused():
     with pytest.raises(fsl.InvalidInput, match=r"clients\[0\] is 1099511627776, out of range"):
         fsl.ArrayProblem(contexts(), np.full(12, 2**40), theta=[0.1, 0.2, 0.3])
@@ -333,7 +345,7 @@ def test_a_refused_download_loses_nothing():
     ids=repr,
 )
 def test_an_upload_of_something_else_is_refused(changes):
-    good = Upload(0, np.array([0]), np.eye(3)[np.triu_indices(3)][None], np.zeros((1, 3)), (0,))
+    good = Upload(0, np.array([0]), np.eye(3)[np.triu_indices(3)][None], np.zeros((1, 3)), np.array([5]), (0,))
     other = dataclasses.replace(good, client_id=1)
     with pytest.raises(fsl.InvalidInput, match="the upload's"):
         fsl.Server(make()).merge(dataclasses.replace(good, **changes))
@@ -344,7 +356,7 @@ def test_an_upload_of_something_else_is_refused(changes):
 def test_a_message_of_more_layers_than_there_are_is_refused_before_they_are_read():
     large = np.broadcast_to(np.int64(0), (2**40,))
     with pytest.raises(fsl.InvalidInput, match="has 1099511627776 layers"):
-        fsl.Server(make()).merge(Upload(0, large, np.zeros((1, 6)), np.zeros((1, 3))))
+        fsl.Server(make()).merge(Upload(0, large, np.zeros((1, 6)), np.zeros((1, 3)), np.array([1])))
 
 
 def test_messages_that_are_none_are_refused():
@@ -371,6 +383,18 @@ def test_what_a_clients_file_says_of_open_decisions_is_looked_at(tmp_path):
         checkpoint.write(tmp_path / "forged", arrays, rest)
         with pytest.raises(fsl.InvalidInput, match="does not hold a client"):
             fsl.Client.load(tmp_path / "forged", make())
+
+
+@pytest.mark.parametrize("wrong", [-1, 0.5, True, "3", None])
+def test_the_pulls_in_a_clients_file_are_whole_numbers(tmp_path, wrong):
+    client = fsl.Client(make())
+    client.observe(client.select(contexts()[0]), 0.5)
+    arrays, rest = checkpoint.read(client.save(tmp_path / "client"))
+    assert sum(rest["pulls"]) == 1
+    rest["pulls"][-1] = wrong
+    checkpoint.write(tmp_path / "forged", arrays, rest)
+    with pytest.raises(fsl.InvalidInput, match=rf"forged does not hold a client: ValueError\(.pulls of \[.*{wrong}"):
+        fsl.Client.load(tmp_path / "forged", make())
 
 
 def test_a_result_whose_arrays_do_not_fit_together_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Live clients and a server: the same arms, layers and syncs as the simulation, through restarts, late answers and threads."""
 
+import re
 import threading
 
 import numpy as np
@@ -284,11 +285,14 @@ def test_what_a_client_can_not_use_is_told():
     client = fsl.Client(algorithm)
     good = contexts(np.random.default_rng(0))
     refused("client_id must be a whole number from 0 to 1", lambda: fsl.Client(algorithm, client_id=2))
+    for seed in (-1, 0.5, True, None):
+        refused("seed must be a whole number of at least 0, not", lambda seed=seed: fsl.Client(algorithm, seed=seed))
     refused("needs an Algorithm", lambda: fsl.Client("async"))
     refused(r"shape \(arms, dim\) = \(4, 3\), not \(3, 3\)", lambda: client.select(good[:3]))
     refused("NaN or infinity", lambda: client.select(good * np.nan))
     refused("has length 2", lambda: client.select(2 * good))
     refused("mask must be 4 booleans", lambda: client.select(good, mask=[False] * 4))
+    refused("mask can't be read as an array: .*inhomogeneous", lambda: client.select(good, mask=[[True], [True, False]]))
     decision = client.select(good)
     refused("reward must be a finite number", lambda: client.observe(decision, float("nan")))
     refused("sigma must be at least 0", lambda: client.observe(decision, 0.1, sigma=-1))
@@ -310,6 +314,52 @@ def test_a_plugin_that_fails_in_a_live_client_is_named():
     refused("gave a bad weight", lambda: client.observe(client.select(contexts(np.random.default_rng(0))), 0.1), fsl.PluginError)
 
 
+def test_a_policy_that_gives_no_arm_of_a_live_client_is_named_and_nothing_is_decided():
+    class Outside:
+        arm = 99
+
+        def choose(self, estimates, widths, targets, draw):
+            return self.arm
+
+        def __repr__(self):
+            return "Outside()"
+
+    policy = Outside()
+    client, good = fsl.Client(fsl.make("async", **SIZES, policy=policy)), contexts(np.random.default_rng(0))
+    for arm in (99, -1):
+        policy.arm = arm
+        refused(re.escape("Outside() gave a bad choice"), lambda: client.select(good), fsl.PluginError)
+    assert client.n_open == 0
+    policy.arm = 2
+    assert client.select(good) == fsl.Decision(0, 2, 0)
+
+
+def test_estimates_that_overflow_with_a_context_choose_nothing():
+    """Each number of the download is finite, and so is θ̂: it is their sum that is not."""
+    algorithm = fsl.make("oful", **SIZES)
+    client = fsl.Client(algorithm)
+    client.apply(Download(np.array([0]), packed(algorithm.setting.ridge * np.eye(3))[None], np.full((1, 3), 1.7e308)))
+    refused("estimates are no longer finite", lambda: client.select(np.full((4, 3), 0.577)), fsl.NumericalError)
+    assert client.n_open == 0 and client.select(np.zeros((4, 3))).id == 0
+
+
+def test_what_was_gathered_must_fit_a_download_that_comes_by_itself():
+    """On A = 10¹² I an observation with a weight of 10¹² is nothing special; on A = 10⁻⁶ I it is all that there is."""
+    heavy = fsl.make("async", **SIZES, ridge=1e-6, weighting=lambda norm, sigma: 1e12, trigger="never")
+    client, layers = fsl.Client(heavy), np.arange(heavy.n_layers)
+
+    def knows(scale):
+        return Download(layers, np.tile(packed(scale * np.eye(3)), (len(layers), 1)), np.zeros((len(layers), 3)))
+
+    client.apply(knows(1e12))
+    client.observe(client.select(np.full((4, 3), 0.5)), 0.1)
+    before = [client.layer(layer) for layer in layers]
+    refused("no longer positive definite, or hardly", lambda: client.apply(knows(1e-6)), fsl.NumericalError)
+    np.testing.assert_equal([client.layer(layer) for layer in layers], before)
+    client.apply(knows(1e13))
+    assert client.layer(0)["gram"][0, 0] == 1e13 and client.upload().pulls.tolist() == [1]
+
+
 def test_a_mask_leaves_only_the_arms_that_are_there():
     client = fsl.Client(fsl.make("async", **SIZES))
     for arm in range(4):
@@ -319,7 +369,8 @@ def test_a_mask_leaves_only_the_arms_that_are_there():
 
 def upload_with(algorithm, gram, moment=None, layer=0, client_id=0, asking=()):
     moment = np.zeros(3) if moment is None else moment
-    return Upload(client_id, np.array([layer]), packed(np.asarray(gram, float))[None], np.asarray(moment, float)[None], asking)
+    gram, moment = packed(np.asarray(gram, float))[None], np.asarray(moment, float)[None]
+    return Upload(client_id, np.array([layer]), gram, moment, np.array([9]), asking)
 
 
 def test_an_upload_that_makes_no_sense_is_refused_and_changes_nothing():
@@ -329,7 +380,9 @@ def test_an_upload_that_makes_no_sense_is_refused_and_changes_nothing():
     refused("NaN or infinity", lambda: server.merge(upload_with(algorithm, np.eye(3) * np.nan)))
     refused("different ones of 0 to", lambda: server.merge(upload_with(algorithm, np.eye(3), layer=99)))
     refused("must have the shape", lambda: server.merge(upload_with(algorithm, np.eye(4))))
-    refused("not positive definite", lambda: server.merge(upload_with(algorithm, -np.eye(3))), fsl.NumericalError)
+    refused("has the trace -3", lambda: server.merge(upload_with(algorithm, -np.eye(3))))
+    refused("its pulls can give 0 to 9", lambda: server.merge(upload_with(algorithm, 4 * np.eye(3))))
+    refused("not positive semi-definite", lambda: server.merge(upload_with(algorithm, np.diag([1.0, -0.1, 1.0]))))
     refused("use merge", lambda: server.barrier([]))
     for layer, known in enumerate(before):
         assert all(np.array_equal(known[name], server.layer(layer)[name]) for name in ("gram", "inverse", "moment", "theta_hat"))
