@@ -24,6 +24,7 @@ from . import benchmark, options, report, scaffold
 from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
 from .comparison import compare, needs_fixed_arms, suiting
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
+from .federation.commands import demo_command, serve_command, tokens_command
 from .problem import Problem, SyntheticProblem
 from .registry import parameters_of, plugins
 from .reproduce import reproduce
@@ -84,6 +85,8 @@ def main() -> None:
     fedsuplin reproduce                the paper's experiments, with a verdict for each claim
     fedsuplin variants                 what there is to run
     fedsuplin plugins new my-gossip    a plugin package of your own
+    fedsuplin serve async …            the server of a live federation
+    fedsuplin demo federation          one to watch, on this machine
     fedsuplin bench                    how fast this machine is at it
     """
     for stream in (sys.stdout, sys.stderr):
@@ -564,6 +567,14 @@ def bench_command(quick: bool, as_json: bool) -> None:
         echo_json(numbers)
     else:
         report.console().print(benchmark.tables(numbers))
+
+
+# --- fedsuplin serve, fedsuplin tokens, fedsuplin demo --------------------------------------------------------------
+
+
+main.add_command(serve_command)
+main.add_command(tokens_command)
+main.add_command(demo_command)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,14 @@ class MissingExtra(FedsuplinError, ImportError):
     """An optional dependency is not installed; the message says which extra brings it."""
 
 
+class FederationError(FedsuplinError, ConnectionError):
+    """A live federation can't go on: nobody answers, or the server does not accept this client."""
+
+
+class FederationWarning(UserWarning):
+    """The server refuses this client: it goes on deciding, but what it learns stays with it."""
+
+
 class PluginWarning(UserWarning):
     """A plugin could not be loaded; everything else still works."""
 

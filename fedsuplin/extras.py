@@ -7,7 +7,12 @@ from typing import Any
 
 from .errors import MissingExtra
 
-PACKAGES = {"sklearn": "scikit-learn"}  # where a package is called otherwise than its module
+PACKAGES = {
+    "sklearn": "scikit-learn",
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "prometheus_client": "prometheus-client",
+}  # where a package is called otherwise than its module
 
 
 def imported(module: str, extra: str, what: str) -> Any:

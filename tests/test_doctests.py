@@ -10,6 +10,8 @@ import fedsuplin
 
 MODULES = [module.name for module in pkgutil.walk_packages(fedsuplin.__path__, "fedsuplin.")]
 WITHOUT = {
+    "FederationError",
+    "FederationWarning",
     "FedsuplinError",
     "InvalidInput",
     "InterruptedRun",

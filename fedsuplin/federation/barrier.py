@@ -1,0 +1,259 @@
+"""Where clients sync together: who is at the end of the round, who is waited for and how long, and what is merged then.
+
+A round has two phases. In the first, clients report that they are through, and which layers they ask for. If nobody asks, the
+next round begins. If somebody does, all who reported upload what they have, which is the second phase; the layers that were
+asked for are merged in one step, and the next round begins. Each phase ends when everybody has come, or at its deadline, and
+who has not come is absent: nobody waits for him until he is heard of again.
+
+All of this happens in one event loop, and the ledger is asked through `work`, which runs a function where the ledger lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from .ledger import Ledger, Refused
+from .telemetry import log
+from .wire import RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
+
+Work = Callable[..., Awaitable[Any]]
+Where = tuple[int, int]  # epoch and round: both only grow
+
+
+class Barrier:
+    """The rounds of a ledger whose algorithm syncs all clients at once."""
+
+    def __init__(
+        self, ledger: Ledger, work: Work, deadline: float, closed: Callable[[int, Where], None] = lambda n_merged, where: None
+    ) -> None:
+        self._ledger, self._work, self._deadline, self._told_closed = ledger, work, deadline, closed
+        self._where: Where = (ledger.epoch, ledger.round)
+        self._expected = set(range(ledger.algorithm.n_clients))  # who is waited for
+        self._joining: set[int] = set()  # who will be, from the next round on
+        self._reports: dict[int, RoundRequest] = {}
+        self._asked: set[int] | None = None  # layers; None in the first phase
+        self._uploads: dict[int, SyncRequest] = {}
+        self._waiting: dict[int, asyncio.Future] = {}  # by client, its call that has no answer yet
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task | None = None
+        self._stopped = False
+
+    # --- what clients do ------------------------------------------------------------------------------------------------------
+
+    async def report(self, client_id: int, request: RoundRequest) -> RoundAnswer:
+        """A client is at the end of its round; the answer comes when all are."""
+        while True:
+            over = await self._not_now(client_id, request)
+            if over is not None:
+                return RoundAnswer(over.epoch, over.round, wanted=False, download=over.download)
+            self._expected.add(client_id)
+            self._reports[client_id] = request
+            if self._asked is not None:  # its answer was lost, or it is late, but not too late
+                self._asked.update(request.asking)
+                return RoundAnswer(*self._where, wanted=True)
+            answer = await self._waits(client_id)
+            if answer is not None:
+                return answer
+
+    async def upload(self, client_id: int, request: SyncRequest) -> SyncAnswer:
+        """What a client has gathered, in a round in which somebody asks; the answer comes when it is merged with all others'."""
+        while True:
+            answer = await self._not_now(client_id, request)
+            if answer is not None:
+                return answer
+            if self._asked is None:
+                raise Refused(
+                    "round", f"it is not known yet whether somebody asks in this round: report round {request.round} again"
+                )
+            self._expected.add(client_id)
+            self._uploads[client_id] = request
+            answer = await self._waits(client_id)
+            if answer is not None:
+                return answer
+
+    def joined(self, client_id: int, session: bytes) -> None:
+        """A client has come, or come back: it is waited for from the next round on. What another session of it said is void."""
+        if client_id not in self._expected:
+            self._joining.add(client_id)
+        for those in (self._reports, self._uploads):
+            if client_id in those and those[client_id].session != session:
+                del those[client_id]
+                self._tell([client_id], None)
+        self._step()
+
+    def left(self, client_ids: Iterable[int], where: Where) -> None:
+        """Clients have sent their last uploads, which are merged; the ledger is now at `where`."""
+        for client_id in client_ids:
+            for those in (self._expected, self._joining):
+                those.discard(client_id)
+            for those in (self._reports, self._uploads):
+                those.pop(client_id, None)
+            self._tell([client_id], Refused("round", f"client {client_id} has left this round"))
+        self._catch_up(where)
+        self._step()
+
+    async def stop(self) -> None:
+        """What is being merged is merged and answered. Whoever else waits is told to come again."""
+        self._stopped = True
+        self._set_timer(False)
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
+        self._tell(list(self._waiting), Refused("stopping", STOPPING))
+
+    # --- one call -----------------------------------------------------------------------------------------------------------
+
+    async def _not_now(self, client_id: int, request: RoundRequest | SyncRequest) -> SyncAnswer | None:
+        """The answer to what is not for the round that is under way. None: it is, and nothing has happened since that was
+        found, so whoever asks may count on it until he awaits again."""
+        while True:
+            if self._stopped:
+                raise Refused("stopping", STOPPING)
+            answer, where = await self._work(self._look, client_id, request)
+            if self._closing is not None:
+                await asyncio.wait([self._closing])
+                continue
+            self._catch_up(where)
+            if answer is not None:
+                self._expected.add(client_id)  # at once: who is always one round behind would never be in time
+                return answer
+            if (request.epoch, request.round) == self._where and not self._stopped:
+                return None
+
+    def _look(self, client_id: int, request: RoundRequest | SyncRequest) -> tuple[SyncAnswer | None, Where]:
+        """Where the ledger lives: is it in order, and is there something to answer at once?"""
+        found, ledger = self._ledger.look(client_id, request), self._ledger
+        answer = {"new": lambda: None, "over": ledger.answer, "known": lambda: ledger.known(request)}[found]()
+        return answer, (ledger.epoch, ledger.round)
+
+    async def _waits(self, client_id: int) -> RoundAnswer | SyncAnswer | None:
+        """For the end of the phase. None: something has happened in between, look again. A client has one call that waits: a
+        new one takes the place of the one before, which was lost on the way."""
+        self._tell([client_id], Refused("round", f"another call of client {client_id} took the place of this one"))
+        self._waiting[client_id] = future = asyncio.get_running_loop().create_future()
+        if self._timer is None:
+            self._set_timer(True)
+        self._step()
+        return await future
+
+    def _tell(self, client_ids: Iterable[int], answer: RoundAnswer | SyncAnswer | Exception | None) -> None:
+        give([self._waiting.pop(client_id) for client_id in client_ids if client_id in self._waiting], answer)
+
+    # --- phases ---------------------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Has everybody come whom this phase waits for?"""
+        if self._closing is not None or self._stopped:
+            return
+        if self._asked is None:
+            if self._reports and self._expected <= self._reports.keys():
+                self._end_reports()
+        elif self._reports.keys() <= self._uploads.keys():
+            self._close()
+
+    def _end_reports(self) -> None:
+        asked = {layer for report in self._reports.values() for layer in report.asking}
+        if not asked:
+            self._close()
+            return
+        self._asked = asked
+        self._set_timer(True)
+        self._tell(list(self._waiting), RoundAnswer(*self._where, wanted=True))
+
+    def _late(self) -> None:
+        """The deadline: whoever has not come is absent."""
+        self._timer = None
+        missing = (
+            (self._expected - self._reports.keys()) if self._asked is None else (self._reports.keys() - self._uploads.keys())
+        )
+        log("absent", level=logging.WARNING, clients=sorted(missing), epoch=self._where[0], round=self._where[1])
+        self._expected -= missing
+        for client_id in missing:
+            self._reports.pop(client_id, None)
+        self._step()
+
+    def _close(self) -> None:
+        self._set_timer(False)
+        self._closing = asyncio.create_task(self._merge())
+
+    async def _merge(self) -> None:
+        """The end of the round. If the ledger can't, nothing has changed, and everybody has to come again."""
+        waiting, self._waiting = self._waiting, {}
+        uploads, asked = (
+            dict(sorted(self._uploads.items())),
+            sorted(self._asked or ()),
+        )  # in an order that does not depend on time
+        try:
+            answers, where = await self._work(self._close_round, self._where, uploads, asked)
+        except Exception as error:
+            self._again()
+            give(waiting.values(), error)
+        else:
+            nobody_asked = RoundAnswer(*where, wanted=False)
+            for client_id, future in waiting.items():
+                give([future], None if answers is None else answers.get(client_id) if asked else nobody_asked)
+            self._begin(where)
+            self._told_closed(sum(isinstance(answer, SyncAnswer) for answer in (answers or {}).values()), where)
+        finally:
+            self._closing = None
+
+    def _close_round(
+        self, where: Where, uploads: dict[int, SyncRequest], asked: list[int]
+    ) -> tuple[dict[int, SyncAnswer | Refused] | None, Where]:
+        """Where the ledger lives. What was in order when it came may not be any more: another session, or a new epoch, in
+        which case there is nothing to close (None)."""
+        ledger, fit, answers = self._ledger, {}, {}
+        if (ledger.epoch, ledger.round) != where:
+            return None, (ledger.epoch, ledger.round)
+        for client_id, request in uploads.items():
+            try:
+                if ledger.look(client_id, request) == "new":
+                    fit[client_id] = request
+            except Refused as error:
+                answers[client_id] = error
+        told = ledger.close_round(list(fit.values()), asked if fit else ())
+        return answers | dict(zip(fit, told, strict=True)), (ledger.epoch, ledger.round)
+
+    def _again(self) -> None:
+        """The phase from its beginning."""
+        if self._asked is None:
+            self._reports.clear()
+        else:
+            self._uploads.clear()
+            self._set_timer(True)
+
+    def _catch_up(self, where: Where) -> None:
+        """The ledger has gone on by itself: a client that left has brought the last pulls of an epoch."""
+        if self._closing is None and where > self._where:
+            self._begin(where)
+            self._tell(list(self._waiting), None)
+
+    def _begin(self, where: Where) -> None:
+        self._where = where
+        self._reports.clear()
+        self._uploads.clear()
+        self._asked = None
+        self._set_timer(False)
+        self._expected |= self._joining
+        self._joining.clear()
+
+    def _set_timer(self, on: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._deadline, self._late) if on and not self._stopped else None
+
+
+STOPPING = "the server is going down: try again"
+
+
+def give(futures: Iterable[asyncio.Future], answer: Any) -> None:
+    """An answer to calls that wait, or an exception; calls that were given up are left alone."""
+    for future in futures:
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

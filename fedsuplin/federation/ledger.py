@@ -1,0 +1,442 @@
+"""The server's state in one SQLite file: the sums of all layers, and what of every client is in them.
+
+Everything that is answered was committed before. A commit that fails changes nothing, here or in the file. No network in here,
+and no threads: whoever calls takes turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..algorithm import Algorithm
+from ..doubling import LAST_EPOCH
+from ..errors import FedsuplinError, InvalidInput, NumericalError
+from ..messages import Download, Upload, check_upload, packed, unpacked
+from ..server import Server
+from .plan import Plan
+from .stores import Kind, opened
+from .wire import ANY, ASKING, NO_SEQUENCE, JoinAnswer, JoinRequest, RoundRequest, SyncAnswer, SyncRequest, canonical
+
+TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE layers (layer INTEGER PRIMARY KEY, gram BLOB NOT NULL, moment BLOB NOT NULL);
+CREATE TABLE clients (
+    client_id INTEGER PRIMARY KEY, session BLOB NOT NULL, generation INTEGER NOT NULL, sequence INTEGER NOT NULL,
+    digest BLOB NOT NULL, layers TEXT NOT NULL, epoch INTEGER NOT NULL, pulls INTEGER NOT NULL, syncs INTEGER NOT NULL,
+    seen REAL NOT NULL
+);
+"""
+STORE = Kind("server", 0x4653_4C31, 1, TABLES, "FULL")  # "FSL1"
+LARGEST_SEQUENCE = 1 << 62
+MOST_TOTAL = 1 << 62  # pulls, of all clients; a batch of uploads more, and they are still counted in 64 bits
+COUNTS = ("epoch", "round", "n_syncs", "communication", "pulls", "total_pulls")
+
+
+class Refused(FedsuplinError):
+    """A request that was not accepted, and changed nothing. `reason` is one word for it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Member(NamedTuple):
+    """What the server remembers of a client."""
+
+    session: bytes
+    generation: int
+    """How many sessions this client has had."""
+    sequence: int
+    """Of the last upload in this session that was merged."""
+    digest: bytes
+    """Of that upload."""
+    layers: str
+    """Of that upload, those that were merged: where all sync together, the ones that somebody asked for. JSON."""
+    epoch: int
+    """In which that was, or in which the session began."""
+    pulls: int
+    syncs: int
+    seen: float
+
+
+NOBODY = Member(b"", 0, NO_SEQUENCE, b"", "[]", 0, 0, 0, 0.0)
+
+
+class Ledger:
+    """Sums, sessions, rounds and epochs of a federation.
+
+    >>> import tempfile, fedsuplin as fsl
+    >>> plan = Plan.of(fsl.make("async", dim=2, n_arms=3, n_clients=2, horizon=1000))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = Ledger(Path(folder) / "server.db", plan)
+    ...     ledger.join(0, JoinRequest(0, bytes(16))).sequence
+    ...     ledger.close()
+    0
+    """
+
+    def __init__(self, path: str | os.PathLike, plan: Plan | None = None) -> None:
+        self.path = Path(path)
+        self._file = opened(self.path, STORE)
+        try:
+            self._begin(plan)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.server.algorithm
+
+    @property
+    def n_syncs(self) -> int:
+        return self._counts["n_syncs"]
+
+    @property
+    def communication(self) -> int:
+        return self._counts["communication"]
+
+    @property
+    def epoch(self) -> int:
+        return self._counts["epoch"]
+
+    @property
+    def round(self) -> int:
+        return self._counts["round"]
+
+    @property
+    def pulls(self) -> int:
+        """Merged in this epoch."""
+        return self._counts["pulls"]
+
+    @property
+    def total_pulls(self) -> int:
+        return self._counts["total_pulls"]
+
+    @property
+    def fingerprint(self) -> bytes:
+        return self.plan.fingerprint
+
+    def clients(self) -> dict[int, dict[str, Any]]:
+        names = ("sequence", "pulls", "syncs", "seen")
+        return {number: {name: getattr(each, name) for name in names} for number, each in self._members.items()}
+
+    # --- a client comes -----------------------------------------------------------------------------------------------------
+
+    def join(self, client_id: int, request: JoinRequest) -> JoinAnswer:
+        """A session begins, in place of an older one of this client's, or goes on; or it is only asked what there is."""
+        self._check_identity(client_id, request.client_id)
+        if not 0 <= client_id < self.algorithm.n_clients:
+            raise Refused("identity", f"there is no client {client_id}: ids are 0 to {self.algorithm.n_clients - 1}")
+        if request.fingerprint not in (ANY, self.fingerprint):
+            raise Refused("algorithm", OTHER_ALGORITHM)
+        member = self._members.get(client_id, NOBODY)
+        if request.generation != ASKING and request.session != member.session:
+            if request.generation != member.generation + 1:
+                raise Refused(
+                    "round", f"client {client_id} has had {member.generation} sessions: ask again, and join as the next"
+                )
+            begun = {"session": request.session, "generation": request.generation, "seen": time.time()}
+            member = member._replace(**begun, sequence=NO_SEQUENCE, digest=b"", layers="[]", epoch=self.epoch)
+            with self._changing():
+                self._put(client_id, member)
+        known = member.sequence if member.session == request.session else NO_SEQUENCE
+        return JoinAnswer(self.plan.spec, self.epoch, self.round, known, member.generation, self.download())
+
+    # --- is a request in order? ----------------------------------------------------------------------------------------------
+
+    def look(self, client_id: int, request: SyncRequest | RoundRequest) -> str:
+        """ "new", "known" (this upload was merged before) or "over" (its round or its epoch is); anything else is Refused."""
+        syncs = isinstance(request, SyncRequest)
+        self._check_identity(client_id, request.upload.client_id if syncs else request.client_id)
+        if request.fingerprint != self.fingerprint:
+            raise Refused("algorithm", OTHER_ALGORITHM)
+        member = self._members.get(client_id)
+        if member is None or member.session != request.session:
+            raise Refused("session", f"client {client_id} has joined anew since, or never: this session is over")
+        if request.epoch > self.epoch:
+            raise Refused("malformed", f"epoch {request.epoch} has not begun: it is epoch {self.epoch}")
+        if syncs and not NO_SEQUENCE < request.sequence < LARGEST_SEQUENCE:
+            raise Refused("malformed", f"uploads are numbered from 1 on, not {request.sequence}")
+        if syncs and request.sequence <= member.sequence:
+            return self._seen_before(client_id, request, member)
+        if request.epoch < self.epoch:
+            return "over"
+        if syncs:
+            self._check_gap(client_id, request, member)
+            self._check_upload(request)
+        return self._look_at_round(request)
+
+    def _check_gap(self, client_id: int, request: SyncRequest, member: Member) -> None:
+        """Where clients sync one by one, a number is left out only by an upload whose epoch was over. Else the uploads between
+        were merged by a server that knew more than this one."""
+        if self.algorithm.syncs == "one" and request.epoch == member.epoch and request.sequence != member.sequence + 1:
+            raise Refused(
+                "session",
+                f"upload {request.sequence} of client {client_id} comes after {member.sequence}: uploads between are missing. "
+                "Was an older copy of the server's store put back?",
+            )
+
+    def _seen_before(self, client_id: int, request: SyncRequest, member: Member) -> str:
+        if request.sequence < member.sequence:
+            raise Refused("session", f"upload {request.sequence} of client {client_id} is old: {member.sequence} came after it")
+        if digest_of(request) != member.digest:
+            raise Refused("session", f"upload {request.sequence} of client {client_id} was merged before, and was another")
+        return "known"
+
+    def _look_at_round(self, request: SyncRequest | RoundRequest) -> str:
+        together = self.algorithm.syncs == "all"
+        if isinstance(request, RoundRequest):
+            if not together:
+                raise Refused("malformed", f"the clients of {self.algorithm.name} sync one by one: there are no rounds")
+            if any(layer >= self.algorithm.n_layers for layer in request.asking):
+                raise Refused("implausible", f"layers {request.asking}: there are {self.algorithm.n_layers}")
+        elif not together or request.leaving:
+            return "new"
+        if request.round > self.round:
+            raise Refused("malformed", f"round {request.round} has not begun: it is round {self.round}")
+        return "new" if request.round == self.round else "over"
+
+    @staticmethod
+    def _check_identity(client_id: int, named: int) -> None:
+        if named != client_id:
+            raise Refused("identity", f"client {client_id} can't speak for client {named}")
+
+    def _check_upload(self, request: SyncRequest) -> None:
+        try:
+            check_upload(request.upload, self.algorithm)
+        except InvalidInput as error:
+            raise Refused("implausible", str(error)) from None
+        if self.total_pulls + int(request.upload.pulls.sum()) > MOST_TOTAL:
+            raise Refused("implausible", f"with these pulls there would be more than {MOST_TOTAL}, which nobody plays")
+
+    # --- uploads --------------------------------------------------------------------------------------------------------------
+
+    def sync(self, requests: Sequence[tuple[int, SyncRequest]]) -> list[SyncAnswer | Refused]:
+        """Merge what several clients have sent, in one commit; each gets its answer, with the same download."""
+        answers: list[SyncAnswer | Refused | None] = [None] * len(requests)
+        accepted: dict[int, int] = {}  # by client: which of the requests
+        for i, (client_id, request) in enumerate(requests):
+            try:
+                if client_id in accepted:  # twice in a batch: a retry, or nonsense; the next batch will tell
+                    answers[i] = Refused("round", f"another upload of client {client_id} is being merged: send it again")
+                elif self.look(client_id, request) == "new":
+                    accepted[client_id] = i
+            except Refused as error:
+                answers[i] = error
+        for client_id, i in self._merge({number: requests[i][1] for number, i in accepted.items()}).items():
+            answers[accepted[client_id]] = i
+        for i, (client_id, request) in enumerate(requests):
+            if answers[i] is None:
+                answers[i] = self.known(request) if request.sequence <= self._members[client_id].sequence else self.answer()
+        return answers
+
+    def _merge(self, requests: dict[int, SyncRequest]) -> dict[int, Refused]:
+        """All of them in one commit. If their sum can't be, one by one, and those that can't be are named."""
+        if not requests:
+            return {}
+        try:
+            with self._changing():
+                self._add(requests, range(self.algorithm.n_layers), n_rounds=len(requests), communication=len(requests))
+        except NumericalError as error:
+            if len(requests) == 1:
+                return dict.fromkeys(requests, Refused("implausible", str(error)))
+            refused: dict[int, Refused] = {}
+            for client_id, request in requests.items():
+                if request.epoch == self.epoch:  # one of those before may have ended it
+                    refused |= self._merge({client_id: request})
+            return refused
+        return {}
+
+    def close_round(self, requests: Sequence[SyncRequest], asked: Sequence[int]) -> list[SyncAnswer | Refused]:
+        """The end of a round of those who sync together: the layers that were asked for, of all who are there. Each has its
+        answer, in the order of the requests, which `look` has found new."""
+        by_client, epoch = {request.upload.client_id: request for request in requests}, self.epoch
+        refused: dict[int, Refused] = {}
+        try:
+            self._end_round(by_client, asked)
+        except NumericalError:
+            refused = self._unfit(by_client, asked)
+            self._end_round({number: each for number, each in by_client.items() if number not in refused}, asked)
+        answer = self._answer(merged=True, layers=asked if self.epoch == epoch else None)
+        return [refused.get(request.upload.client_id, answer) for request in requests]
+
+    def _end_round(self, requests: dict[int, SyncRequest], asked: Sequence[int]) -> None:
+        epoch = self.epoch
+        with self._changing():
+            if asked and requests:
+                self._add(requests, asked, n_rounds=1, communication=len(requests) * len(asked))
+            if self.epoch == epoch:
+                self._counts["round"] += 1
+
+    def _unfit(self, requests: dict[int, SyncRequest], asked: Sequence[int]) -> dict[int, Refused]:
+        """Those that can't be added to what is known and to those before them."""
+        refused = {}
+        for client_id, request in requests.items():
+            try:
+                self.server.add([only(request.upload, asked)])
+            except NumericalError as error:
+                refused[client_id] = Refused("implausible", str(error))
+        self._put_back(self.server)
+        return refused
+
+    def _add(self, requests: dict[int, SyncRequest], layers: Sequence[int], n_rounds: int, communication: int) -> None:
+        """Sums, sequences and counts; what `_changing` undoes if the commit fails."""
+        uploads = [only(request.upload, layers) for request in requests.values()]
+        self.server.add([upload for upload in uploads if len(upload.layers)])
+        self._changed.update(int(layer) for upload in uploads for layer in upload.layers)
+        merged = 0
+        for (client_id, request), upload in zip(requests.items(), uploads, strict=True):
+            member, pulls = self._members[client_id], int(upload.pulls.sum())
+            merged += pulls
+            changed = {"sequence": request.sequence, "digest": digest_of(request), "seen": time.time()}
+            changed |= {"layers": json.dumps([int(layer) for layer in layers]), "epoch": request.epoch}
+            self._put(client_id, member._replace(**changed, pulls=member.pulls + pulls, syncs=member.syncs + 1))
+        for name, more in (("n_syncs", n_rounds), ("communication", communication), ("pulls", merged), ("total_pulls", merged)):
+            self._counts[name] += more
+        if self.plan.doubles and self.pulls >= self.algorithm.horizon and self.epoch < LAST_EPOCH:
+            self._next_epoch()
+
+    def _next_epoch(self) -> None:
+        """Twice the horizon, from nothing."""
+        self._counts["epoch"] += 1
+        self._counts["pulls"] = self._counts["round"] = 0
+        self.server = Server(self.plan.algorithm(self.epoch))
+        self._file.execute("DELETE FROM layers")
+        self._changed = set(range(self.algorithm.n_layers))
+
+    # --- answers ---------------------------------------------------------------------------------------------------------
+
+    def answer(self) -> SyncAnswer:
+        """For those whose round or epoch is over: where everybody is now."""
+        return self._answer(merged=False)
+
+    def known(self, request: SyncRequest) -> SyncAnswer:
+        """For an upload that was merged before: the layers that were, as they are now."""
+        layers = json.loads(self._members[request.upload.client_id].layers)
+        over = request.epoch != self.epoch  # then it is all of the new one that the client needs
+        return self._answer(merged=True, layers=None if over or len(layers) == self.algorithm.n_layers else layers)
+
+    def _answer(self, *, merged: bool, layers: Sequence[int] | None = None) -> SyncAnswer:
+        return SyncAnswer(self.epoch, self.round, merged, self.download(layers))
+
+    def download(self, layers: Sequence[int] | None = None) -> Download:
+        """What the server knows of these layers, or of all; the same object as long as it is the same."""
+        if layers is not None:
+            return self._download_of(layers)
+        if self._download is None:
+            self._download = self._download_of(range(self.algorithm.n_layers))
+        return self._download
+
+    def _download_of(self, layers: Sequence[int]) -> Download:
+        dim, n = self.algorithm.dim, len(layers)
+        grams = np.array([self._sums[layer][0] for layer in layers]).reshape(n, dim * (dim + 1) // 2)
+        return Download(np.array(layers, np.int64), grams, np.array([self._sums[layer][1] for layer in layers]).reshape(n, dim))
+
+    # --- the file --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, plan: Plan | None) -> None:
+        facts = dict(self._file.execute("SELECT name, value FROM facts"))
+        self._changed: set[int] = set()  # layers, since the last commit
+        self._sums: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # A, packed, and b, by layer: as they were committed
+        self._download: Download | None = None
+        self._members: dict[int, Member] = {}
+        if not facts:
+            if plan is None:
+                raise InvalidInput(f"{self.path} is new: say which algorithm it is for")
+            self.plan, self._counts = plan, dict.fromkeys(COUNTS, 0)
+            self.server = Server(plan.algorithm(0))
+            with self._changing():
+                self._file.execute("INSERT INTO facts VALUES ('plan', ?)", (canonical(plan.spec).decode(),))
+                self._changed = set(range(self.algorithm.n_layers))
+            return
+        self._read(facts)
+        if plan is not None and plan.fingerprint != self.fingerprint:
+            raise InvalidInput(f"{self.path} is for another algorithm, {self.algorithm.name}: give another name, or leave it out")
+
+    def _read(self, facts: dict[str, Any]) -> None:
+        try:
+            self.plan = Plan.from_spec(json.loads(facts["plan"]))
+            self._counts = {name: int(facts[name]) for name in COUNTS}
+            self.server = Server(self.plan.algorithm(self.epoch))
+            for layer, gram, moment in self._file.execute("SELECT layer, gram, moment FROM layers"):
+                self._restore(layer, gram, moment)
+            if sorted(self._sums) != list(range(self.algorithm.n_layers)):
+                raise ValueError(f"it has the layers {sorted(self._sums)}, there are {self.algorithm.n_layers}")
+            for number, *rest in self._file.execute(f"SELECT client_id, {', '.join(Member._fields)} FROM clients"):
+                self._members[number] = Member(*rest)
+        except (ValueError, LookupError, TypeError) as error:
+            raise InvalidInput(f"{self.path} does not hold what a server does: {error}") from error
+
+    def _restore(self, layer: int, gram: bytes, moment: bytes) -> None:
+        dim = self.algorithm.dim
+        triangle, vector = np.frombuffer(gram, "<f8").reshape(dim * (dim + 1) // 2), np.frombuffer(moment, "<f8").reshape(dim)
+        if not self.server.put(layer, unpacked(triangle, dim), vector.copy()):
+            raise ValueError(f"layer {layer} is not positive definite")
+        self._sums[layer] = triangle, vector.copy()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """All that happens in the block, in memory and in the file, or nothing."""
+        server, counts, members = self.server, dict(self._counts), dict(self._members)
+        try:
+            self._file.execute("BEGIN IMMEDIATE")
+            yield
+            sums = self._write()
+            self._file.execute("COMMIT")
+        except BaseException:
+            self._put_back(server)
+            self.server, self._counts, self._members = server, counts, members
+            if self._file.in_transaction:
+                self._file.execute("ROLLBACK")
+            raise
+        else:
+            self._sums = sums
+        finally:
+            self._changed, self._download = set(), None
+
+    def _put_back(self, server: Server) -> None:
+        """The sums of the last commit, in memory."""
+        for layer, (gram, moment) in self._sums.items():
+            server.put(layer, unpacked(gram, server.algorithm.dim), moment)
+
+    def _put(self, client_id: int, member: Member) -> None:
+        self._members[client_id] = member
+        marks = ", ".join("?" * (1 + len(Member._fields)))
+        self._file.execute(f"INSERT OR REPLACE INTO clients VALUES ({marks})", (client_id, *member))
+
+    def _write(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """What has changed, to the file; returns all sums as they are now."""
+        self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", self._counts.items())
+        sums = {layer: self._sums[layer] for layer in range(self.algorithm.n_layers) if layer not in self._changed}
+        for layer in sorted(self._changed):
+            known = self.server.layer(layer)
+            sums[layer] = packed(known["gram"]), known["moment"]
+            row = [each.astype("<f8").tobytes() for each in sums[layer]]
+            self._file.execute("INSERT OR REPLACE INTO layers VALUES (?, ?, ?)", (layer, *row))
+        return sums
+
+    def close(self) -> None:
+        self._file.close()
+
+
+OTHER_ALGORITHM = "this client is for another algorithm, or other numbers, than this server"
+
+
+def only(upload: Upload, layers: Sequence[int]) -> Upload:
+    """What an upload has of some layers."""
+    these = np.isin(upload.layers, np.asarray(layers, np.int64))
+    parts = {name: getattr(upload, name)[these] for name in ("layers", "grams", "moments", "pulls")}
+    return Upload(upload.client_id, **parts, asking=upload.asking)
+
+
+def digest_of(request: SyncRequest) -> bytes:
+    return hashlib.sha256(request.to_bytes()).digest()

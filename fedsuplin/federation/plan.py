@@ -1,0 +1,62 @@
+"""Plan: which algorithm each epoch of a federation has. With a known horizon there is one; else each has twice the horizon."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ..algorithm import Algorithm, from_spec
+from ..doubling import Doubling
+from ..errors import FedsuplinError, InvalidInput
+from ..livestate import check_live
+from .wire import canonical, fingerprint
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a server and its clients agree on, made of plain data alone.
+
+    >>> import fedsuplin as fsl
+    >>> plan = Plan.of(fsl.make("async", dim=4, n_arms=5, n_clients=2, horizon=1000))
+    >>> Plan.from_spec(plan.spec).fingerprint == plan.fingerprint, plan.doubles
+    (True, False)
+    """
+
+    spec: dict[str, Any]
+
+    @property
+    def doubles(self) -> bool:
+        return "doubling" in self.spec
+
+    @functools.cached_property
+    def fingerprint(self) -> bytes:
+        return fingerprint(self.spec)
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - a process has a plan or two
+    def algorithm(self, epoch: int) -> Algorithm:
+        if self.doubles:
+            return Doubling.from_spec(self.spec).algorithm(epoch)
+        if epoch != 0:
+            raise InvalidInput(f"a plan with a known horizon has epoch 0 only, not {epoch}")
+        return from_spec(self.spec)
+
+    @classmethod
+    def of(cls, algorithm: Algorithm | Doubling) -> Plan:
+        """The plan of an algorithm; its parts must have names, as the other side makes it again."""
+        if not isinstance(algorithm, Algorithm | Doubling):
+            raise InvalidInput(f"a federation needs an algorithm, which fsl.make gives, not {algorithm!r}")
+        return cls.from_spec(json.loads(canonical(algorithm.spec)))
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> Plan:
+        """From what came over the network or out of a file, tried at once."""
+        plan = cls(spec)
+        try:
+            check_live(plan.algorithm(0))
+        except FedsuplinError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInput(f"this is no specification of an algorithm: {error!r}") from error
+        return plan

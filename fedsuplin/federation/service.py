@@ -1,0 +1,377 @@
+"""The gRPC service over a ledger: who calls is known before a byte is read, uploads are committed in groups, one thread has
+the ledger.
+
+A call that is given up by its client changes nothing for the others: what has arrived is merged, and told again to whoever asks
+again. No protobuf of ours: requests and answers are the bytes of wire.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ..doubling import LAST_EPOCH
+from ..errors import InvalidInput
+from ..extras import imported
+from .barrier import STOPPING, Barrier, Where, give
+from .credentials import Gate, Listening, host_and_port, server_credentials, url
+from .ledger import Ledger, Refused
+from .plan import Plan
+from .telemetry import Metrics, Throttle, log
+from .wire import ASKING, METHODS, SERVICE, JoinRequest, RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
+
+grpc = imported("grpc", "federation", "fedsuplin serve")
+aio = imported("grpc.aio", "federation", "fedsuplin serve")
+
+__all__ = ["Listening", "Service", "serve"]
+
+LARGEST_ANSWER = 64 << 20
+LARGEST_COMMIT = 256  # uploads
+CALLS_OF_A_CLIENT = 16  # at a time: one that works has one or two
+LONGEST_TEXT = 1000  # of what a client is told, which travels in a header
+GRACE = 2.0  # seconds in which answers get out when the server stops
+OPTIONS = [
+    ("grpc.max_send_message_length", LARGEST_ANSWER),
+    ("grpc.max_concurrent_streams", 256),  # of a connection
+    ("grpc.so_reuseport", 0),  # a second server on the same port is an error
+    ("grpc.keepalive_time_ms", 30_000),  # a client that is gone without a word is noticed
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+]
+CODES = {
+    "unauthenticated": grpc.StatusCode.UNAUTHENTICATED,
+    "identity": grpc.StatusCode.PERMISSION_DENIED,
+    "malformed": grpc.StatusCode.INVALID_ARGUMENT,
+    "implausible": grpc.StatusCode.INVALID_ARGUMENT,
+    "algorithm": grpc.StatusCode.FAILED_PRECONDITION,
+    "session": grpc.StatusCode.FAILED_PRECONDITION,
+    "round": grpc.StatusCode.ABORTED,
+    "busy": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "stopping": grpc.StatusCode.UNAVAILABLE,
+    "store": grpc.StatusCode.UNAVAILABLE,
+    "internal": grpc.StatusCode.INTERNAL,
+}
+QUIET = ("round", "stopping")  # happens in the best of federations
+
+
+async def serve(ledger: Ledger, listening: Listening, *, started: Callable[[str], None] = lambda address: None) -> None:
+    """Serve until this is cancelled, or the process is told to stop (SIGTERM, SIGINT). `started` is told the address with its
+    port, such as grpcs://127.0.0.1:50051, which is what `fsl.connect` takes. The ledger is the caller's to close."""
+    service = Service(ledger, listening)
+    with stop_signals() as stopped:
+        try:
+            started(await service.start())
+            await stopped.wait()
+        finally:
+            await service.stop()
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set; outside the main thread nothing does."""
+    stopped, loop, heard = asyncio.Event(), asyncio.get_running_loop(), []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+            loop.add_signal_handler(number, stopped.set)
+            heard.append(number)
+    try:
+        yield stopped
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
+
+
+class Service:
+    """One server: its port, its ledger's thread, and what each call does."""
+
+    def __init__(self, ledger: Ledger, listening: Listening) -> None:
+        self._ledger, self._listening = ledger, listening
+        self._gate, self.metrics, self._throttle = Gate(listening), Metrics(), Throttle()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fedsuplin-ledger")
+        together = ledger.algorithm.syncs == "all"
+        self._barrier = Barrier(ledger, self._work, listening.deadline, self._round_closed) if together else None
+        self._commits = Commits(ledger, self._work, self._committed)
+        self._calls = {"Join": self._join, "Sync": self._sync, "Round": self._round}
+        self._n_clients, self._seen = ledger.algorithm.n_clients, set(ledger.clients())
+        self._of_client: Counter[int] = Counter()  # calls that are under way
+        self._bytes = Encoder()
+        self._server: Any = None
+        self._stopping = False
+
+    # --- life ---------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """Listen; returns the address."""
+        self._server = server = aio.server(
+            options=[*OPTIONS, ("grpc.max_receive_message_length", largest_request(self._ledger.plan))]
+        )
+        handlers = {method: grpc.stream_unary_rpc_method_handler(self._handler(method)) for method in METHODS}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._health = await add_health(server)
+        host, _ = host_and_port(self._listening.address)
+        port = self._bind(server)
+        shown = self._listening.metrics_address and self.metrics.show(self._listening.metrics_address)
+        self.metrics.clients.set(len(self._seen))
+        self._noticed((self._ledger.epoch, self._ledger.round))
+        await server.start()
+        address = url("grpcs" if self._listening.tls else "grpc", host, port)
+        log("listening", address=address, metrics=shown, algorithm=self._ledger.algorithm.name, store=str(self._ledger.path))
+        return address
+
+    def _bind(self, server: Any) -> int:
+        address = self._listening.address
+        credentials = server_credentials(self._listening) if self._listening.tls else None
+        try:
+            port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise InvalidInput(f"can't listen on {address}: is it in use, or not an address of this machine?")
+        return port
+
+    async def stop(self) -> None:
+        """What is being committed is finished and answered; those who wait for others are told to come again."""
+        self._stopping = True
+        if self._server is not None:
+            await self._health.enter_graceful_shutdown()
+            if self._barrier is not None:
+                await self._barrier.stop()
+            await self._commits.drained()
+            await self._server.stop(GRACE)
+            log("stopped", syncs=self._ledger.n_syncs)
+        self.metrics.close()
+        self._thread.shutdown()
+
+    async def _work(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run it where the ledger is: one thread, one thing at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    # --- a call -----------------------------------------------------------------------------------------------------------------
+
+    def _handler(self, method: str) -> Callable[..., Any]:
+        """As a stream of one request, so that nothing is read before it is known who calls."""
+
+        async def handle(_: Any, context: Any) -> bytes:
+            began, client_id = time.perf_counter(), None
+            try:
+                client_id = self._let_in(context)
+                answer = await self._answered(method, client_id, context)
+            except Exception as error:
+                refused = self._refusal(error)
+                self._tell_refused(method, client_id, refused, context)
+            else:
+                self.metrics.seconds.labels(method).observe(time.perf_counter() - began)
+                self.metrics.sent.inc(len(answer))
+                return answer
+            return await context.abort(CODES[refused.reason], str(refused)[:LONGEST_TEXT])
+
+        return handle
+
+    def _let_in(self, context: Any) -> int:
+        client_id = self._gate.client(context)
+        if client_id is None:
+            raise Refused("unauthenticated", "no valid credentials: a call needs the token or the certificate of a client")
+        if client_id >= self._n_clients:
+            raise Refused("identity", f"there is no client {client_id}: this federation has 0 to {self._n_clients - 1}")
+        return client_id
+
+    async def _answered(self, method: str, client_id: int, context: Any) -> bytes:
+        if self._stopping:
+            raise Refused("stopping", STOPPING)
+        if self._of_client[client_id] >= CALLS_OF_A_CLIENT:
+            raise Refused("busy", f"client {client_id} has {CALLS_OF_A_CLIENT} calls under way: wait for their answers")
+        self._of_client[client_id] += 1
+        try:
+            data = await context.read()
+            if data is aio.EOF:
+                raise Refused("malformed", "a call without a message")
+            self.metrics.received.inc(len(data))
+            return await self._calls[method](client_id, data)
+        finally:
+            self._of_client[client_id] -= 1
+
+    async def _join(self, client_id: int, data: bytes) -> bytes:
+        request = JoinRequest.from_bytes(data)
+        answer = await self._work(self._ledger.join, client_id, request)
+        if request.generation == ASKING:  # nobody has come yet
+            return answer.to_bytes()
+        self._seen.add(client_id)
+        self.metrics.clients.set(len(self._seen))
+        if self._barrier is not None:
+            self._barrier.joined(client_id, request.session)
+        if (left_out := self._throttle.left_out((client_id, "joined"))) is not None:
+            log("joined", client=client_id, sequence=answer.sequence, epoch=answer.epoch, round=answer.round, left_out=left_out)
+        return answer.to_bytes()
+
+    async def _sync(self, client_id: int, data: bytes) -> bytes:
+        request = SyncRequest.from_bytes(data)
+        at_once = self._barrier is None or request.leaving
+        answer = await (self._commits.sync(client_id, request) if at_once else self._barrier.upload(client_id, request))
+        return self._bytes(answer)
+
+    async def _round(self, client_id: int, data: bytes) -> bytes:
+        request = RoundRequest.from_bytes(data)
+        if self._barrier is None:
+            await self._work(self._ledger.look, client_id, request)  # says what is wrong
+            raise Refused("malformed", "the clients of this federation sync one by one: there are no rounds")
+        return self._bytes(await self._barrier.report(client_id, request))
+
+    # --- what happened ----------------------------------------------------------------------------------------------------------
+
+    def _committed(self, n_merged: int, n_known: int, leaving: list[int], where: Where) -> None:
+        self.metrics.commits.inc()
+        self.metrics.uploads.observe(n_merged)
+        self.metrics.syncs.inc(n_merged)
+        self.metrics.duplicates.inc(n_known)
+        self._noticed(where)
+        for client_id in leaving:
+            log("left", client=client_id)
+        if self._barrier is not None:
+            self._barrier.left(leaving, where)
+
+    def _round_closed(self, n_merged: int, where: Where) -> None:
+        if n_merged:
+            self.metrics.commits.inc()
+            self.metrics.uploads.observe(n_merged)
+            self.metrics.syncs.inc(n_merged)
+        self._noticed(where)
+
+    def _noticed(self, where: Where) -> None:
+        self.metrics.epoch.set(where[0])
+        self.metrics.round.set(where[1])
+
+    def _refusal(self, error: Exception) -> Refused:
+        """What a client is told of an error, and under which name it is counted."""
+        if isinstance(error, Refused):
+            return error if error.reason in CODES else Refused("internal", str(error))
+        if isinstance(error, InvalidInput):
+            return Refused("malformed", str(error))
+        if isinstance(error, sqlite3.Error | OSError):
+            return Refused("store", f"the server can't write its store ({error}): nothing was merged, try again")
+        log("failed", level=logging.ERROR, error=error)
+        return Refused("internal", "the server failed, its log says why")
+
+    def _tell_refused(self, method: str, client_id: int | None, refused: Refused, context: Any) -> None:
+        """Counted always, logged now and then."""
+        self.metrics.refused.labels(refused.reason).inc()
+        left_out = None if refused.reason in QUIET else self._throttle.left_out((client_id, refused.reason))
+        if left_out is not None:
+            level = logging.ERROR if refused.reason in ("store", "internal") else logging.WARNING
+            fields = {"client": client_id, "method": method, "reason": refused.reason, "message": str(refused)[:LONGEST_TEXT]}
+            log("refused", level=level, **fields, peer=context.peer(), left_out=left_out)
+
+
+class Waiting(NamedTuple):
+    """An upload that waits to be merged; its call may have been given up."""
+
+    client_id: int
+    request: SyncRequest
+    future: asyncio.Future
+
+
+class Commits:
+    """Uploads that are merged as they come: those that arrive while a commit is under way go into the next one together."""
+
+    def __init__(self, ledger: Ledger, work: Callable[..., Any], committed: Callable[[int, int, list[int], Where], None]) -> None:
+        self._ledger, self._work, self._committed = ledger, work, committed
+        self._queue: list[Waiting] = []
+        self._task: asyncio.Task | None = None
+
+    async def sync(self, client_id: int, request: SyncRequest) -> SyncAnswer:
+        future = asyncio.get_running_loop().create_future()
+        self._queue.append(Waiting(client_id, request, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return await future
+
+    async def drained(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                batch = self._next()
+                for each, answer in zip(batch, await self._answers(batch), strict=True):
+                    give([each.future], answer)
+        finally:
+            self._task = None
+
+    async def _answers(self, batch: list[Waiting]) -> list[SyncAnswer | Exception]:
+        """If the store can't be written, nothing was merged. After a failure that nobody has foreseen it is one by one, so that
+        one upload can't keep the others from being merged."""
+        try:
+            answers, merged, known, where = await self._work(self._merge, [(each.client_id, each.request) for each in batch])
+        except Exception as error:
+            if len(batch) == 1 or isinstance(error, sqlite3.Error | OSError):
+                return [error] * len(batch)
+            return [answer for each in batch for answer in await self._answers([each])]
+        answered = [each for each, answer in zip(batch, answers, strict=True) if isinstance(answer, SyncAnswer)]
+        self._committed(merged, known, [each.client_id for each in answered if each.request.leaving], where)
+        return answers
+
+    def _next(self) -> list[Waiting]:
+        """One upload of each client: a second one, sent again before the first was answered, is for the next commit."""
+        batch: dict[int, Waiting] = {}
+        later = []
+        for each in self._queue:
+            if each.client_id in batch or len(batch) == LARGEST_COMMIT:
+                later.append(each)
+            else:
+                batch[each.client_id] = each
+        self._queue = later
+        return list(batch.values())
+
+    def _merge(self, requests: list[tuple[int, SyncRequest]]) -> tuple[list[SyncAnswer | Refused], int, int, Where]:
+        """Where the ledger lives. With how many were merged, how many had been before, and where it is now."""
+        ledger = self._ledger
+        before = ledger.n_syncs
+        answers = ledger.sync(requests)
+        merged, answered = ledger.n_syncs - before, sum(isinstance(answer, SyncAnswer) and answer.merged for answer in answers)
+        return answers, merged, answered - merged, (ledger.epoch, ledger.round)
+
+
+class Encoder:
+    """Answers as bytes. Those of a batch have the same download, which is written once."""
+
+    def __init__(self) -> None:
+        self._download: Any = None
+        self._made: dict[Any, bytes] = {}
+
+    def __call__(self, answer: SyncAnswer | RoundAnswer) -> bytes:
+        if answer.download is None:
+            return answer.to_bytes()
+        if answer.download is not self._download:
+            self._download, self._made = answer.download, {}
+        same = type(answer), answer.epoch, answer.round, answer.merged if isinstance(answer, SyncAnswer) else answer.wanted
+        if same not in self._made:
+            self._made[same] = answer.to_bytes()
+        return self._made[same]
+
+
+def largest_request(plan: Plan) -> int:
+    """Bytes of an upload of all layers, of the last epoch that there can be, with room for what is around it: no stranger can
+    make the server hold more."""
+    algorithm = plan.algorithm(LAST_EPOCH if plan.doubles else 0)
+    return 4096 + algorithm.n_layers * (16 + 4 * algorithm.dim * (algorithm.dim + 3))
+
+
+async def add_health(server: Any) -> Any:
+    """The standard health service, open to all: it says that the server is there, and nothing else."""
+    health, messages, stubs = (imported(f"grpc_health.v1.{name}", "federation", "fedsuplin serve") for name in HEALTH)
+    servicer = health.aio.HealthServicer()
+    await servicer.set(SERVICE, messages.HealthCheckResponse.SERVING)
+    stubs.add_HealthServicer_to_server(servicer, server)
+    return servicer
+
+
+HEALTH = ("health", "health_pb2", "health_pb2_grpc")

@@ -1,0 +1,72 @@
+"""Opening the SQLite file of a server or a client: made if it is new, one process at a time, never a file of something else."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a file of this kind has in its head and in it."""
+
+    whose: str
+    application_id: int
+    """In the head of the file: SQLite keeps it for those who look."""
+    version: int
+    tables: str
+    """Statements, with a semicolon between them."""
+    synchronous: str
+    """FULL: on the disk when a commit returns. NORMAL: survives the end of the process, not a loss of power."""
+
+
+def opened(path: str | os.PathLike, kind: Kind) -> sqlite3.Connection:
+    """The file, locked for this process as long as it is open, whatever ends it."""
+    path = Path(path)
+    try:
+        if not path.parent.is_dir():
+            raise InvalidInput(f"there is no folder {path.parent} for the store")
+        if path.is_dir():
+            raise InvalidInput(f"{path} is a folder: the store is a file")
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what is in it is for its owner; SQLite's other files follow it
+        file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.0)
+    except (sqlite3.OperationalError, OSError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"the store {path} can't be opened: {why}") from None
+    try:
+        _prepare(file, path, kind)
+    except sqlite3.OperationalError as error:
+        file.close()
+        if "locked" in str(error):
+            raise InvalidInput(f"{path} is in use: another {kind.whose} has it open") from None
+        raise InvalidInput(f"the store {path} can't be opened: {error}") from None
+    except sqlite3.DatabaseError as error:
+        file.close()
+        raise InvalidInput(f"{path} is not the store of a {kind.whose} of fedsuplin's ({error}); it was left as it is") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _prepare(file: sqlite3.Connection, path: Path, kind: Kind) -> None:
+    file.execute("PRAGMA locking_mode=EXCLUSIVE")
+    (found,), (version,) = file.execute("PRAGMA application_id").fetchone(), file.execute("PRAGMA user_version").fetchone()
+    is_new = not file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if not is_new and found != kind.application_id:
+        raise sqlite3.DatabaseError("a database of something else")
+    if not is_new and version != kind.version:
+        raise InvalidInput(f"{path} has format {version}; this fedsuplin reads {kind.version}")
+    file.execute("PRAGMA journal_mode=WAL")
+    file.execute(f"PRAGMA synchronous={kind.synchronous}")
+    file.execute("BEGIN IMMEDIATE")  # takes the lock now
+    if is_new:
+        for statement in kind.tables.split(";"):
+            file.execute(statement)
+        file.execute(f"PRAGMA application_id={kind.application_id}")
+        file.execute(f"PRAGMA user_version={kind.version}")
+    file.execute("COMMIT")

@@ -1,0 +1,101 @@
+"""What a server tells of itself: one JSON object a line on standard error, and numbers for Prometheus. Never a token."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import InvalidInput
+from ..extras import imported
+from .credentials import host_and_port, url
+
+LOG = logging.getLogger("fedsuplin.federation")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+UPLOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------------
+
+
+def log(event: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
+    """`error` is for what nobody expected: it is told with where it came from."""
+    LOG.log(level, event, extra={"fields": fields}, exc_info=error)
+
+
+class JsonLines(logging.Formatter):
+    """One object a line: time, level, event, and what else there is to say."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told = {"time": when, "level": record.levelname.lower(), "event": record.getMessage()}
+        told |= getattr(record, "fields", {})
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
+
+
+class Throttle:
+    """At most one line in `every` seconds for each client, with how many were left out since the one before.
+
+    >>> throttle = Throttle(every=60)
+    >>> [throttle.left_out(7) for _ in range(3)], throttle.left_out(8)
+    ([0, None, None], 0)
+    """
+
+    def __init__(self, every: float = 1.0) -> None:
+        self._every = every
+        self._last: dict[Any, tuple[float, int]] = {}  # by client: when, and how many since
+
+    def left_out(self, key: Any) -> int | None:
+        """None: leave this one out too."""
+        now = time.monotonic()
+        when, since = self._last.get(key, (-self._every, 0))
+        if now - when < self._every:
+            self._last[key] = when, since + 1
+            return None
+        self._last[key] = now, 0
+        return since
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------------
+
+
+class Metrics:
+    """Counters in a registry of their own, shown on HTTP if somebody asks for it."""
+
+    def __init__(self) -> None:
+        prometheus = imported("prometheus_client", "federation", "fedsuplin serve")
+        self._prometheus, self.registry = prometheus, prometheus.CollectorRegistry()
+        made = {"namespace": "fedsuplin", "registry": self.registry}
+        self.syncs = prometheus.Counter("syncs", "Uploads that were merged", **made)
+        self.duplicates = prometheus.Counter("duplicates", "Uploads that had been merged before, and were answered again", **made)
+        self.refused = prometheus.Counter("refused", "Calls that were refused, by reason", ["reason"], **made)
+        self.commits = prometheus.Counter("commits", "Commits of uploads", **made)
+        self.uploads = prometheus.Histogram("uploads_per_commit", "Uploads in a commit", buckets=UPLOADS, **made)
+        self.seconds = prometheus.Histogram("call_seconds", "From a call to its answer", ["method"], buckets=SECONDS, **made)
+        self.round = prometheus.Gauge("round", "The round, where all sync together", **made)
+        self.epoch = prometheus.Gauge("epoch", "The epoch, where nobody knows the horizon", **made)
+        self.clients = prometheus.Gauge("clients_seen", "Clients that have joined, ever", **made)
+        self.received = prometheus.Counter("received_bytes", "Bytes of requests", **made)
+        self.sent = prometheus.Counter("sent_bytes", "Bytes of answers", **made)
+        self._http: tuple[Any, Any] | None = None
+
+    def show(self, address: str) -> str:
+        """On http://HOST:PORT/metrics; returns where that is."""
+        host, port = host_and_port(address)
+        try:
+            self._http = self._prometheus.start_http_server(port, host, registry=self.registry)
+        except OSError as error:
+            raise InvalidInput(f"can't show metrics on {address}: {error.strerror or error}") from None
+        return url("http", host, self._http[0].server_port) + "/metrics"
+
+    def close(self) -> None:
+        if self._http is not None:
+            server, thread = self._http
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            self._http = None
