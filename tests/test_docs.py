@@ -100,6 +100,21 @@ def test_the_guides_package_is_what_the_command_writes(monkeypatch, tmp_path):
     assert written and all(f"`{Path(file).name}`" in PAGES["plugins.md"] for file in written)
 
 
+def test_the_page_on_federations_lists_every_message_method_status_and_metric():
+    from fedsuplin.federation import service, telemetry, wire
+    from fedsuplin.messages import Message
+
+    page = PAGES["federation.md"]
+    kinds = {each.kind: each.__name__ for each in Message.__subclasses__() if each.__module__.startswith("fedsuplin.")}
+    assert dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)) == {str(kind): name for kind, name in kinds.items()}
+    assert re.findall(r"^\| `([A-Z]\w+)` \| `\w+Request` → `\w+Answer` \|", page, re.MULTILINE) == list(wire.METHODS)
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (`.*?`) \|", page, re.MULTILINE)
+    told = {reason: status for status, reasons in rows for reason in re.findall(r"`(\w+)`", reasons)}
+    assert told == {reason: status.name for reason, status in service.CODES.items()}
+    families = {family.name for family in telemetry.Metrics().registry.collect()}
+    assert {name.removesuffix("_total") for name in re.findall(r"`(fedsuplin_\w+)`", page)} == families
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_guide_leads_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", PAGES[page])
