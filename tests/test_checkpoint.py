@@ -348,6 +348,13 @@ def test_two_clients_can_not_have_gathered_the_same(whole, tmp_path):
     refused(forged(whole, pending=values), tmp_path / "run.ckpt", "its pending must be one client's each")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_recorded_sums_are_finite(value, whole, tmp_path):
+    values = array_of(whole, "recorded_sums")
+    values[-1, 0] = value
+    refused(forged(whole, recorded_sums=values), tmp_path / "run.ckpt", "does not fit this run: its recorded_sums must be finite")
+
+
 @pytest.mark.parametrize("name", ["totals", "held", "snapshot_numbers", "client_pulls", "recorded_sums", "json"])
 def test_an_array_that_is_missing_or_of_another_shape_is_refused(name, whole, tmp_path):
     refused(forged(whole, **{name: None}), tmp_path / "run.ckpt", "does not (fit this run|hold what a checkpoint does)")

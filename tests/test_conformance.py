@@ -601,6 +601,30 @@ def test_what_an_author_gets_wrong_in_the_call_is_said_at_once():
         check("arrivals", RoundRobin(), dims=3)
 
 
+def test_what_is_raised_around_a_plugin_names_it_and_the_claim():
+    told = r"(?s)arrival RoundRobin\(\) raised InvalidInput: dim must be a whole number of at least 1, not 0\n\(\w+: "
+    with pytest.raises(AssertionError, match=told) as caught:
+        check("arrivals", RoundRobin(), dim=0)
+    assert isinstance(caught.value.__cause__, fsl.InvalidInput)
+
+
+def test_what_can_not_be_made_is_one_failure_and_not_many():
+    absent = testing.registered_subject("noise_models", "gaussian", {"noise_scale": -1.0}, {})
+    failed, passed_by = [], []
+    for claim in testing.checks_of(absent):
+        try:
+            testing.examine(absent, claim)
+        except AssertionError as error:
+            failed.append((claim.__name__, str(error)))
+        except testing.NotApplicable as reason:
+            passed_by.append(str(reason))
+    ((claim, told),) = failed
+    assert claim == "can_be_made" and "noise_scale must be at least 0, not -1.0" in told
+    assert len(passed_by) > 3 and set(passed_by) == {
+        "noise model 'gaussian' can't be made: noise_scale must be at least 0, not -1.0"
+    }
+
+
 def test_sizes_that_are_given_are_the_only_ones_asked_for():
     def two_arms(estimates, widths, targets, draw):
         assert estimates.shape[1] == 2

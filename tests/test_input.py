@@ -1,5 +1,7 @@
 """Bad input gets a clear error that says what was wrong, where, and what would be right, before anything runs."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -325,6 +327,23 @@ def test_the_engine_itself_refuses_a_client_that_comes_twice_in_a_round():
 def test_the_engine_itself_refuses_chunks_that_do_not_fit(changes):
     problem = Streams(fsl.SyntheticProblem(3, 4, 2), replaced(**changes))
     with pytest.raises(ValueError, match="do not fit 4 rounds of 4 arms in dimension 3"):
+        fsl.run("async", problem, horizon=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clients": np.zeros(4, np.int64)}, "clients must be int32 with 1 axes, not int64 of shape (4,)"),
+        ({"noise": [0.0] * 4}, "noise must be float64 with 1 axes, not list"),
+        ({"sigma": None}, "sigma must be float64 with 1 axes, not NoneType"),
+        ({"theta": np.zeros((1, 3))}, "theta must be float64 with 1 axes, not float64 of shape (1, 3)"),
+        ({"mask": np.ones((4, 4), bool)}, "mask must be uint8 with 2 axes, not bool of shape (4, 4)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_chunk_that_somebody_made_by_hand_has_the_engines_types(changes, message):
+    problem = Streams(fsl.SyntheticProblem(3, 4, 2), replaced(**changes))
+    with pytest.raises(fsl.InvalidInput, match=re.escape(f"the chunk's {message}")):
         fsl.run("async", problem, horizon=4)
 
 
