@@ -13,6 +13,7 @@ so that a crash can be told, and go on after it. Prints findings, and fails if t
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import ctypes
 import dataclasses
@@ -531,7 +532,7 @@ def server(r):
 def folder() -> Path:
     memory = Path("/dev/shm")
     kept = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-    folder.kept = kept  # until the process ends
+    atexit.register(kept.cleanup)
     return Path(kept.name)
 
 

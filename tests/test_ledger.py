@@ -523,6 +523,12 @@ def test_a_store_is_its_owners_alone(ledger):
     }
 
 
+def test_a_store_is_a_file_whatever_it_is_called(tmp_path, plan, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Ledger(":memory:", plan).close()
+    assert (tmp_path / ":memory:").stat().st_size > 0
+
+
 def test_a_store_is_one_servers_at_a_time(ledger):
     with pytest.raises(fsl.InvalidInput, match="is in use: another server has it open"):
         Ledger(ledger.path)

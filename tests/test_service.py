@@ -740,8 +740,8 @@ async def test_a_server_that_stops_finishes_the_commit_and_answers(tmp_path):
         await stopping
 
 
-def test_the_answers_of_a_batch_are_written_once():
-    with contextlib.closing(Ledger(":memory:", plan_of())) as ledger:
+def test_the_answers_of_a_batch_are_written_once(tmp_path):
+    with contextlib.closing(Ledger(tmp_path / "server.db", plan_of())) as ledger:
         ledger_answer = ledger.answer()
     encoded = service.Encoder()
     answers = [SyncAnswer(0, 0, True, ledger_answer.download) for _ in range(3)]

@@ -33,7 +33,8 @@ def opened(path: str | os.PathLike, kind: Kind) -> sqlite3.Connection:
         if path.is_dir():
             raise InvalidInput(f"{path} is a folder: the store is a file")
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what is in it is for its owner; SQLite's other files follow it
-        file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.0)
+        # Absolute: a file that is called ":memory:" is a file too, where SQLite would keep everything in memory.
+        file = sqlite3.connect(path.absolute(), isolation_level=None, check_same_thread=False, timeout=0.0)
     except (sqlite3.OperationalError, OSError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidInput(f"the store {path} can't be opened: {why}") from None
