@@ -66,7 +66,9 @@ def one_client(address, client_id, token, problem, horizon, pipe):
 
 
 @pytest.mark.parametrize(("name", "horizon"), [("async", 600), ("variance", 300), ("sync", 600)])
-def test_twenty_client_processes_play_exactly_what_the_simulation_plays(name, horizon, tmp_path):
+def test_twenty_client_processes_play_exactly_what_the_simulation_plays(name, horizon, tmp_path, monkeypatch):
+    # The processes import this module by its name; last, so that they take fedsuplin from where we have it.
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[1])])
     noise = {"noise": "bounded"} if name == "variance" else {}
     problem = fsl.SyntheticProblem(**SIZES, seed=5, **noise)
     algorithm = make_for(name, problem, horizon, {})
