@@ -9,7 +9,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 MODULES = ["norms", "gram", "quiet", "screening", "pool", "formulas", "rules", "loop", "state", "live", "measure", "draws"]
-SHARED = "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once and not in each module: half the time, half the size
+SHARED = "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once and not into every module
 
 # Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.
 # -fno-math-errno lets sqrt become one instruction; no flag here allows the compiler to reorder or drop arithmetic.
