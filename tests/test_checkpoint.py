@@ -195,11 +195,13 @@ def test_a_run_that_ended_is_not_played_again(tmp_path):
 # --- killed, interrupted --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.posix
 def test_runs_that_are_killed_at_random_moments_end_as_if_they_had_not_been(capsys):
     assert KILL_POINTS["main"](points=12, seed=1) == 0
     assert "12 results identical, 0 different" in capsys.readouterr().out
 
 
+@pytest.mark.posix
 def test_ctrl_c_keeps_the_run_and_it_goes_on(tmp_path):
     command = [sys.executable, "-m", "fedsuplin.cli", "run", "async", "--horizon", "2e6", "--dim", "6", "--json"]
     kept = [*command, "--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "1e4", "--out", str(tmp_path)]

@@ -292,7 +292,6 @@ def test_what_was_recorded_before_a_plugin_failed_is_shown_and_written(tmp_path,
 
 # --- Ctrl-C, in a real process --------------------------------------------------------------------------------------
 
-needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 LONG = ("run", "--dim", "8", "--arms", "8", "--clients", "4", "--horizon", "50e6")
 
 
@@ -320,7 +319,7 @@ def interrupted(*arguments):
     return out, shown.decode(errors="replace"), process.returncode, took
 
 
-@needs_terminal
+@pytest.mark.posix
 def test_ctrl_c_ends_within_a_second_with_the_table_of_what_was_recorded():
     out, shown, code, took = interrupted(*LONG)
     assert code == 130
@@ -330,7 +329,7 @@ def test_ctrl_c_ends_within_a_second_with_the_table_of_what_was_recorded():
     assert re.search(r"^regret  .* % of uniform", out, re.MULTILINE)
 
 
-@needs_terminal
+@pytest.mark.posix
 def test_ctrl_c_still_writes_the_files(tmp_path):
     out, shown, code, _ = interrupted(*LONG, "--out", str(tmp_path), "--json")
     assert code == 130

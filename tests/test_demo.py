@@ -45,6 +45,7 @@ def wait_until(true, seconds=30.0):
 # --- the whole ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.linux
 def test_clients_that_are_killed_come_back_and_nothing_is_lost():
     given = ["--clients", "3", "--pulls", "150", "--seconds", "4", "--kill-every", "0.7"]
     with subprocess.Popen(COMMAND + given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -56,6 +57,7 @@ def test_clients_that_are_killed_come_back_and_nothing_is_lost():
     assert started_by(process.pid) == []
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_stops_it_leaves_no_process_behind(how):
     with subprocess.Popen([*COMMAND, "--clients", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -67,6 +69,7 @@ def test_whoever_stops_it_leaves_no_process_behind(how):
     assert started_by(process.pid) == []
 
 
+@pytest.mark.linux
 def test_processes_end_when_the_demo_itself_is_killed():
     with subprocess.Popen([*COMMAND, "--clients", "1"], stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()

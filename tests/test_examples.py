@@ -27,6 +27,7 @@ VARIANTS = {
 }
 NEW = "fedsuplin-gossip"
 packages = pytest.mark.parametrize("package", VARIANTS)
+pytestmark = pytest.mark.compiles  # fedsuplin, and an example in Cython
 
 
 @dataclass

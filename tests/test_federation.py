@@ -65,6 +65,7 @@ def one_client(address, client_id, token, problem, horizon, pipe):
         connection.close(flush=False)
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(("name", "horizon"), [("async", 600), ("variance", 300), ("sync", 600)])
 def test_twenty_client_processes_play_exactly_what_the_simulation_plays(name, horizon, tmp_path, monkeypatch):
     # The processes import this module by its name; last, so that they take fedsuplin from where we have it.
@@ -117,6 +118,7 @@ def problem_constants(algorithm):
 # --- faults ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("number", range(5))
 def test_through_faults_the_servers_sums_are_those_of_all_observations(number):
     """`python bench/faults.py` plays a hundred of these, and longer ones."""

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import subprocess
 import sys
 
@@ -64,6 +63,7 @@ def test_a_folder_that_is_not_there_is_an_error_that_names_it(name, tmp_path):
         WRITERS[name](tmp_path / "nowhere" / name)
 
 
+@pytest.mark.posix
 def test_a_disk_that_fills_up_while_writing_leaves_nothing(tmp_path):
     """A real limit on the size of files, in a process of its own."""
     code = (
@@ -76,9 +76,12 @@ def test_a_disk_that_fills_up_while_writing_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.linux
 @pytest.mark.measures("a limit on memory, of which AddressSanitizer maps terabytes")
 def test_too_little_memory_is_one_line_and_an_exit_code(tmp_path):
     """A real limit on memory: the command says so, and leaves nothing."""
+    import resource  # not everywhere
+
     limit = 3 << 30
 
     def limited():

@@ -289,6 +289,7 @@ def test_the_help_names_every_experiment():
     assert all(re.search(rf"^  {name} ", words, re.MULTILINE) for name in EXPERIMENTS)
 
 
+@pytest.mark.posix
 def test_ctrl_c_keeps_what_was_done_and_says_so(tmp_path):
     command = [sys.executable, "-m", "fedsuplin.cli", "reproduce", "tradeoff", "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -98,7 +98,8 @@ def ctypes_function(axis):
 
 def numba_function(axis, pointer):
     """`user` as void *, or as a pointer to doubles, which needs no cast."""
-    numba = pytest.importorskip("numba")
+    import numba
+
     double, integer, doubles = numba.types.float64, numba.types.int32, numba.types.CPointer(numba.types.float64)
     user_type = {"void *": numba.types.voidptr, "double *": doubles}[pointer]
     signatures = {

@@ -203,6 +203,7 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.posix
 @pytest.mark.measures("a second is short for checked code")
 @pytest.mark.parametrize(("sizes", "horizon"), [((4, 4, 2), 10**8), ((200, 300, 2), 10**6)])
 def test_ctrl_c_ends_a_run_within_a_second_with_what_was_recorded(sizes, horizon, ctrl_c):
@@ -215,6 +216,7 @@ def test_ctrl_c_ends_a_run_within_a_second_with_what_was_recorded(sizes, horizon
     assert result.regret[-1] == pytest.approx(result.client_regret.sum())
 
 
+@pytest.mark.posix
 def test_what_ctrl_c_leaves_is_the_beginning_of_the_whole_run(ctrl_c):
     problem = fsl.SyntheticProblem(4, 4, 3, seed=0)
     with pytest.warns(InterruptedRun):

@@ -8,7 +8,6 @@ import logging
 import os
 import random
 import re
-import resource
 import signal
 import sqlite3
 import stat
@@ -1377,6 +1376,7 @@ def stopped(running, number):
     return [json.loads(line) for line in lines.splitlines()]
 
 
+@pytest.mark.posix
 def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
     someone = Someone(plan_of(), 0).pull()
     with process(tmp_path, "async", *SIZES, "--horizon", 3000) as running, grpc.insecure_channel(running.target) as channel:
@@ -1393,6 +1393,7 @@ def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
     assert "another algorithm" in shown
 
 
+@pytest.mark.posix
 def test_without_a_horizon_the_server_doubles_it(tmp_path):
     someone = Someone(plan_of(), 0)
     with process(tmp_path, "sync", *SIZES, "--first-horizon", 300) as running, grpc.insecure_channel(running.target) as channel:
@@ -1401,7 +1402,10 @@ def test_without_a_horizon_the_server_doubles_it(tmp_path):
         stopped(running, signal.SIGTERM)
 
 
+@pytest.mark.linux
 def test_when_the_disk_is_really_full_the_server_says_so_and_works_again_when_there_is_room(tmp_path):
+    import resource  # not everywhere
+
     someone = Someone(plan_of(), 0).pull()
     with process(tmp_path, "async", *SIZES, "--horizon", 3000) as running, grpc.insecure_channel(running.target) as channel:
         ask(channel, "Join", someone.join(), TOKENS[0])

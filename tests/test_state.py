@@ -23,10 +23,6 @@ FORMS = ("Python", "ctypes", "numba")
 COUNTED = ("arms", "layers", "clients", "communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
 
 
-def numba_or_skip():
-    return pytest.importorskip("numba")
-
-
 # --- a trigger that counts --------------------------------------------------------------------------------------------
 
 
@@ -59,7 +55,8 @@ def patience(form):
     if form == "ctypes":
         types = (ctypes.c_int, ctypes.c_double, ctypes.c_double, DOUBLES, ctypes.c_void_p)
         return ctypes.CFUNCTYPE(*types)(lambda g, e, state, user: Patience(*ctypes.cast(user, DOUBLES)[:2]).fires(g, e, state))
-    numba = numba_or_skip()
+    import numba
+
     double, doubles = numba.types.float64, numba.types.CPointer(numba.types.float64)
 
     @numba.cfunc(numba.types.int32(double, double, doubles, doubles))
@@ -102,7 +99,8 @@ def estimated_variance(form):
         return ctypes.CFUNCTYPE(*types)(
             lambda n, s, r, state, user: EstimatedVariance(ctypes.cast(user, DOUBLES)[0]).weight(n, s, r, state)
         )
-    numba = numba_or_skip()
+    import numba
+
     double, doubles = numba.types.float64, numba.types.CPointer(numba.types.float64)
 
     @numba.cfunc(double(double, double, double, doubles, doubles))
@@ -151,7 +149,8 @@ def explore_first(form):
             return ExploreFirst(ctypes.cast(user, DOUBLES)[0]).choose(*tables, None, draw, state)
 
         return choose
-    numba = numba_or_skip()
+    import numba
+
     integer, double, doubles = numba.types.int32, numba.types.float64, numba.types.CPointer(numba.types.float64)
 
     @numba.cfunc(integer(doubles, doubles, doubles, integer, integer, double, doubles, doubles))

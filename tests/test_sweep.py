@@ -269,6 +269,7 @@ def fragile(tmp_path, monkeypatch):
     sys.modules.pop("fragile_problems")
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_process_that_dies_fails_its_run_and_no_other(workers, fragile):
     problems = {"name": fragile.made, "fatal": [False, True], "horizon": 60}
@@ -284,6 +285,7 @@ def test_what_can_not_be_sent_to_a_process_fails_its_run_and_no_other(fragile):
     assert [row["policy"] for row in found.failed] == ["async"] and "Pickl" in found.failed[0]["error"]
 
 
+@pytest.mark.posix
 def test_a_dask_worker_that_dies_fails_its_run_and_no_other(tmp_path, monkeypatch):
     """Through joblib's Dask backend this would wait for ever."""
     import dask
@@ -685,6 +687,7 @@ def uninterrupted(tmp_path_factory):
     return (folder / "grid" / "table.csv").read_bytes()
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_a_sweep_that_was_killed_gives_the_table_of_one_that_was_not(engine, uninterrupted, tmp_path):
     plan = written(tmp_path, seeds=8, **LONG)
@@ -701,6 +704,7 @@ def test_a_sweep_that_was_killed_gives_the_table_of_one_that_was_not(engine, uni
     assert (tmp_path / "grid" / "table.csv").read_bytes() == uninterrupted
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(("engine", "workers", "finished"), [("threads", 1, 0), ("threads", 2, 1), ("processes", 2, 1)])
 def test_ctrl_c_ends_runs_that_are_long_and_says_how_to_go_on(engine, workers, finished, tmp_path):
     """A run of hours, and one that is over at once where there is a worker for it."""

@@ -10,12 +10,44 @@
 #define FSL_JOIN(a, b) FSL_JOIN_(a, b)
 #define FN(name) FSL_JOIN(fsl_##name, FSL_SUFFIX)
 
+#if FSL_WIDTH > 1
 typedef double FN(real) __attribute__((vector_size(FSL_WIDTH * 8), aligned(8), may_alias));
 typedef uint64_t FN(word) __attribute__((vector_size(FSL_WIDTH * 8), aligned(8), may_alias));
+#define INLINE static inline __attribute__((always_inline)) FSL_TARGET
+#else /* plain C: a vector of one */
+typedef double FN(real);
+typedef uint64_t FN(word);
+#define INLINE static inline
+#endif
 #define REAL FN(real)
 #define WORD FN(word)
 #define W FSL_WIDTH
-#define INLINE static inline __attribute__((always_inline)) FSL_TARGET
+
+/* The bits of numbers as words, and back; and √ of each number. */
+#if FSL_WIDTH > 1
+INLINE WORD FN(bits)(REAL x) { return (WORD)x; }
+INLINE REAL FN(number)(WORD x) { return (REAL)x; }
+INLINE REAL FN(root)(REAL x)
+{
+    for (int e = 0; e < W; e++)
+        x[e] = sqrt(x[e]);
+    return x;
+}
+#else
+INLINE WORD FN(bits)(REAL x)
+{
+    WORD word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+INLINE REAL FN(number)(WORD x)
+{
+    REAL number;
+    memcpy(&number, &x, sizeof number);
+    return number;
+}
+INLINE REAL FN(root)(REAL x) { return sqrt(x); }
+#endif
 
 /* The next 64 bits of W generators. */
 INLINE WORD FN(next)(WORD *s)
@@ -31,15 +63,15 @@ INLINE WORD FN(next)(WORD *s)
 }
 
 /* The 52 high bits as a double in [1, 2). */
-INLINE REAL FN(from_one)(WORD x) { return (REAL)((x >> 12) | 0x3FF0000000000000u); }
+INLINE REAL FN(from_one)(WORD x) { return FN(number)((x >> 12) | 0x3FF0000000000000u); }
 
 /* −2 ln u for u in (0, 1]: u = 2^k m with m in [√½, √2), ln m = 2 artanh z with z = (m − 1)/(m + 1). */
 INLINE REAL FN(minus_two_log)(REAL u)
 {
-    const WORD shifted = (WORD)u - 0x3FE6A09E667F3BCDu; /* the bits of √½: its exponent becomes 0 */
+    const WORD shifted = FN(bits)(u) - 0x3FE6A09E667F3BCDu; /* the bits of √½: its exponent becomes 0 */
     const WORD k = (shifted + 0x4000000000000000u) >> 52; /* 1024 + the exponent */
-    const REAL m = (REAL)((WORD)u - ((k - 1024) << 52));
-    const REAL exponent = (REAL)(k | 0x4330000000000000u) - (4503599627370496.0 + 1024.0);
+    const REAL m = FN(number)(FN(bits)(u) - ((k - 1024) << 52));
+    const REAL exponent = FN(number)(k | 0x4330000000000000u) - (4503599627370496.0 + 1024.0);
     const REAL z = (m - 1.0) / (m + 1.0), y = z * z;
     REAL p = y * (1.0 / 13) + 1.0 / 11;
     p = p * y + 1.0 / 9;
@@ -54,7 +86,7 @@ INLINE REAL FN(minus_two_log)(REAL u)
 INLINE void FN(turn)(REAL v, REAL *cosine, REAL *sine)
 {
     const REAL magic = v * 4.0 + 6755399441055744.0; /* 1.5·2^52: rounds to a whole number, which stands in the low bits */
-    const WORD quarter = (WORD)magic;
+    const WORD quarter = FN(bits)(magic);
     const REAL f = (v * 4.0 - (magic - 6755399441055744.0)) * 1.57079632679489661923, y = f * f;
     REAL s = y * (-1.0 / 39916800.0) + 1.0 / 362880.0;
     s = s * y - 1.0 / 5040.0;
@@ -68,9 +100,10 @@ INLINE void FN(turn)(REAL v, REAL *cosine, REAL *sine)
     c = c * y - 0.5;
     c = c * y + 1.0;
     /* quarter 0: (c, s), 1: (−s, c), 2: (−c, −s), 3: (s, −c) */
-    const WORD swap = -(quarter & 1), negative_cosine = ((quarter + 1) & 2) << 62, negative_sine = (quarter & 2) << 62;
-    *cosine = (REAL)(((swap & (WORD)s) | (~swap & (WORD)c)) ^ negative_cosine);
-    *sine = (REAL)(((swap & (WORD)c) | (~swap & (WORD)s)) ^ negative_sine);
+    const WORD swap = 0u - (quarter & 1), negative_cosine = ((quarter + 1) & 2) << 62, negative_sine = (quarter & 2) << 62;
+    const WORD s_bits = FN(bits)(s), c_bits = FN(bits)(c);
+    *cosine = FN(number)(((swap & s_bits) | (~swap & c_bits)) ^ negative_cosine);
+    *sine = FN(number)(((swap & c_bits) | (~swap & s_bits)) ^ negative_sine);
 }
 
 /* n normals, n a multiple of 2·FSL_STREAMS. The polynomials above are right to about 1e-11, which no test of the law can see. */
@@ -82,10 +115,9 @@ static FSL_TARGET void FN(normals)(uint64_t *state, double *out, ptrdiff_t n)
             s[k] = *(const WORD *)(state + k * FSL_STREAMS + l);
         for (ptrdiff_t i = l; i < n; i += 2 * FSL_STREAMS) {
             const REAL u = 2.0 - FN(from_one)(FN(next)(s)), v = FN(from_one)(FN(next)(s)) - 1.0;
-            REAL cosine, sine, length = FN(minus_two_log)(u);
+            const REAL length = FN(root)(FN(minus_two_log)(u));
+            REAL cosine, sine;
             FN(turn)(v, &cosine, &sine);
-            for (int e = 0; e < W; e++)
-                length[e] = sqrt(length[e]);
             *(REAL *)(out + i) = length * cosine;
             *(REAL *)(out + i + FSL_STREAMS) = length * sine;
         }
@@ -108,8 +140,8 @@ INLINE void FN(scale_block)(const double *raw, const double *lengths, int d, int
             out[i * lanes + l] = raw[i * n_arms + l] * factor[l];
 }
 
-static FSL_TARGET void FN(scale_columns)(const double *restrict raw, const double *restrict lengths, int d, int n_arms, int lanes,
-                                         double *restrict out)
+static FSL_TARGET void FN(scale_columns)(const double *FSL_RESTRICT raw, const double *FSL_RESTRICT lengths, int d, int n_arms, int lanes,
+                                         double *FSL_RESTRICT out)
 {
     int a = 0;
     for (; a + 4 <= n_arms; a += 4)

@@ -5,15 +5,26 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "kernels.h"
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#pragma fp_contract(off) /* what -ffp-contract=off says elsewhere, in setup.py */
+#endif
 
 #define FSL_STREAMS 8
 
 #define FSL_SUFFIX generic
+#if FSL_VECTORS
 #define FSL_WIDTH 2
+#else
+#define FSL_WIDTH 1
+#endif
 #define FSL_TARGET
 #include "draws_body.h"
 
-#if defined(__x86_64__)
+#if FSL_AVX2
 #define FSL_SUFFIX avx2
 #define FSL_WIDTH 4
 #define FSL_TARGET __attribute__((target("avx2")))
@@ -22,8 +33,8 @@
 
 static int fsl_draws_wide(void)
 {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2");
+#if FSL_AVX2
+    return __builtin_cpu_supports("avx2") != 0;
 #else
     return 0;
 #endif
@@ -31,23 +42,25 @@ static int fsl_draws_wide(void)
 
 static void fsl_normals(int wide, uint64_t *state, double *out, ptrdiff_t n)
 {
-#if defined(__x86_64__)
+#if FSL_AVX2
     if (wide) {
         fsl_normals_avx2(state, out, n);
         return;
     }
 #endif
+    (void)wide;
     fsl_normals_generic(state, out, n);
 }
 
 static void fsl_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out)
 {
-#if defined(__x86_64__)
+#if FSL_AVX2
     if (wide) {
         fsl_scale_columns_avx2(raw, lengths, d, n_arms, lanes, out);
         return;
     }
 #endif
+    (void)wide;
     fsl_scale_columns_generic(raw, lengths, d, n_arms, lanes, out);
 }
 

@@ -13,6 +13,27 @@
 
 #define FSL_LANES 4
 
+/* GCC and Clang have vectors as types. MSVC has not, nor has Clang in its place (clang-cl) the means to ask the CPU: there, and
+ * with FEDSUPLIN_PLAIN, everything is plain C with vectors of one. The arms and the drawn contexts are the same. */
+#if defined(__GNUC__) && !defined(FEDSUPLIN_PLAIN)
+#define FSL_VECTORS 1
+#else
+#define FSL_VECTORS 0
+#endif
+
+/* A second set of kernels, for the CPUs that have AVX2. */
+#if FSL_VECTORS && defined(__x86_64__)
+#define FSL_AVX2 1
+#else
+#define FSL_AVX2 0
+#endif
+
+#if defined(_MSC_VER)
+#define FSL_RESTRICT __restrict /* `restrict` only with /std:c11 */
+#else
+#define FSL_RESTRICT restrict
+#endif
+
 typedef struct {
     const char *name;
     /* width[a] = radius·√(x_aᵀ P x_a) and estimate[a] = θ̂ᵀ x_a for all arms. */

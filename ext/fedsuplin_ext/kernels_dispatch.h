@@ -7,33 +7,26 @@
 
 #include "kernels.h"
 
-#if defined(__GNUC__) || defined(__clang__)
-
 #define FSL_SUFFIX generic
+#if FSL_VECTORS
 #define FSL_WIDTH 2
+#else
+#define FSL_WIDTH 1
+#endif
 #define FSL_TARGET
 #include "kernels_body.h"
 
-#if defined(__x86_64__)
+#if FSL_AVX2
 #define FSL_SUFFIX avx2
 #define FSL_WIDTH 4
 #define FSL_TARGET __attribute__((target("avx2,fma")))
 #include "kernels_body.h"
 #endif
 
-#else /* a compiler without vector extensions */
-
-#define FSL_SUFFIX generic
-#define FSL_WIDTH 1
-#define FSL_TARGET
-#include "kernels_body.h"
-
-#endif
-
 /* The set of that name, or NULL where this build or this CPU does not have it. */
 static const fsl_kernel_set *fsl_kernels_named(const char *name)
 {
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#if FSL_AVX2
     if (strcmp(name, "avx2") == 0)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &fsl_set_avx2 : NULL;
 #endif
