@@ -17,8 +17,9 @@ from fedsuplin.bounds import Bound, Claim
 from fedsuplin.setting import exceeding, finite, positive
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
-from fedsuplin_plugins.noise import Gaussian, SelfNormalised
-from fedsuplin_plugins.triggers import TimedDeterminant
+
+from .noise import Gaussian, SelfNormalised
+from .triggers import TimedDeterminant
 
 # --- triggers ------------------------------------------------------------------------------------------------------------
 

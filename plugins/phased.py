@@ -15,7 +15,8 @@ import numpy as np
 from fedsuplin import Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
 from fedsuplin.design import Design, g_optimal, multi_client
-from fedsuplin_plugins.noise import Gaussian
+
+from .noise import Gaussian
 
 TIE = 1e-9
 MOST_DOUBLINGS = 200  # without noise a phase is but a few pulls, and there are many
