@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return from_bytes(path.read_bytes(), path)
 
 
-def from_bytes(content: bytes, path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def from_bytes(content: bytes, path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The same from the bytes; `path` says where they were found."""
     if not content.startswith(MAGIC):
         known = MAGIC.partition(b"format")[0]
@@ -92,7 +92,7 @@ def with_arrays(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 class Keeper:
     """Decides when a run is written to its file, and does it."""
 
-    def __init__(self, path: str | os.PathLike, every: int | None, identity: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], every: int | None, identity: Mapping[str, Any]) -> None:
         self.path, self._every = Path(path), None if every is None else positive_integer("every", every)
         self._identity = json.loads(json.dumps({"fedsuplin": __version__, **identity}, default=plain))
         self._last, self._written_at = time.monotonic(), 0

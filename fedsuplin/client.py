@@ -186,7 +186,7 @@ class Client:
         with self._lock:
             return self._engine.client_layer(0, layer)
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Everything, with the decisions that are open, to one file, in one step."""
         with self._lock:
             return save_live(path, "client", self.algorithm, self._engine, self._rest())
@@ -204,7 +204,7 @@ class Client:
         return {**own, "open": opened, "since": since}
 
     @classmethod
-    def load(cls, path: str | os.PathLike, algorithm: Algorithm, *, kernels: str | None = None) -> Client:
+    def load(cls, path: str | os.PathLike[str], algorithm: Algorithm, *, kernels: str | None = None) -> Client:
         """A client as it was saved. The algorithm must be the same."""
         return cls._loaded(path, algorithm, kernels)
 

@@ -92,7 +92,7 @@ class Comparison:
             return None
         return np.array([bound(algorithm.setting.with_horizon(max(2, int(n)))) for n in pulls])
 
-    def plot(self, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, bounds: bool = False) -> Any:
         """Regret with confidence bands, and communication, on logarithmic axes; `bounds` adds Table 1's as dashed lines."""
         from .plotting import draw_comparison
 
@@ -107,7 +107,7 @@ class Comparison:
 
         return pandas.concat(frames, ignore_index=True)
 
-    def write_csv(self, path: str | os.PathLike) -> Path:
+    def write_csv(self, path: str | os.PathLike[str]) -> Path:
         """The table, a row a policy."""
         path, rows = Path(path), self.rows()
         columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -117,7 +117,7 @@ class Comparison:
             writer.writerows(rows)
         return path
 
-    def write_curves(self, path: str | os.PathLike) -> Path:
+    def write_curves(self, path: str | os.PathLike[str]) -> Path:
         """The curves, a row a policy, seed and recorded pull."""
         path = Path(path)
         with whole(path, newline="", encoding="utf-8") as file:

@@ -37,7 +37,7 @@ class Journal:
     1.5
     """
 
-    def __init__(self, path: str | os.PathLike | None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = None if path is None else Path(path)
         self.lines: dict[str, dict[str, Any]] = {}
         self._file, self._synced = None, 0.0

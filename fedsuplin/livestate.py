@@ -33,7 +33,7 @@ def check_live(algorithm: Algorithm) -> None:
         raise InvalidInput(f"{algorithm.name} {why}, which live clients and servers do not do")
 
 
-def save_live(path: str | os.PathLike, what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]) -> Path:
+def save_live(path: str | os.PathLike[str], what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]) -> Path:
     checkpoint.write(Path(path), *live_parts(what, algorithm, engine, rest))
     return Path(path)
 
@@ -44,7 +44,7 @@ def live_parts(what: str, algorithm: Algorithm, engine: Live, rest: dict[str, An
 
 
 def load_live(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     what: str,
     algorithm: Algorithm,
     begin: Callable[[dict[str, Any]], Live],

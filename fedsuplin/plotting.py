@@ -82,7 +82,7 @@ def _title(result: RunResult, algorithm: dict[str, Any], label: str) -> str:
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def draw_result(result: RunResult, path: str | os.PathLike | None = None) -> Figure:
+def draw_result(result: RunResult, path: str | os.PathLike[str] | None = None) -> Figure:
     """Regret, communication and pulls by layer side by side; also written to `path` when one is given.
 
     >>> import fedsuplin as fsl
@@ -157,7 +157,7 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
 # --- several policies ------------------------------------------------------------------------------------------------
 
 
-def draw_comparison(comparison: Comparison, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Figure:
+def draw_comparison(comparison: Comparison, path: str | os.PathLike[str] | None = None, *, bounds: bool = False) -> Figure:
     """Regret with confidence bands and communication of each policy, on logarithmic axes; also written to `path`."""
     figure = new_figure((13, 5.4))
     policies = _by_last_regret(comparison)
@@ -250,7 +250,7 @@ def _shown(value: Any) -> str:
     return compact(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def draw_sweep(found: SweepResult, path: str | os.PathLike | None = None) -> Figure:
+def draw_sweep(found: SweepResult, path: str | os.PathLike[str] | None = None) -> Figure:
     """Regret and communication with 95 % confidence intervals against an axis of the sweep; also written to `path`."""
     info = sweep_info(found)
     figure = new_figure((13, 5.4))
@@ -324,13 +324,13 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return figure
 
 
-def saved(figure: Figure, path: str | os.PathLike | None) -> Figure:
+def saved(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-def save_figure(figure: Figure, path: str | os.PathLike) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """As PNG, SVG or whatever the name ends in; the same figure is the same file."""
     kind = Path(path).suffix.lstrip(".") or "png"
     with whole(path, "wb") as file:

@@ -104,7 +104,7 @@ class RunResult:
             columns |= {"arm": self.arms, "layer": self.layers, "client": self.clients}
         return pandas.DataFrame(columns)
 
-    def plot(self, path: str | os.PathLike | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Regret against uniform play, and communication, as a matplotlib Figure; saved to `path` if given."""
         from .plotting import draw_result
 
@@ -119,7 +119,7 @@ class RunResult:
 
     # --- files: arrays in an npz, the rest as JSON inside it; nothing is pickled ---------------------------------------------
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to one .npz file. Written beside it first, so a full disk leaves no half file under this name."""
         path = Path(path)
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
@@ -130,7 +130,7 @@ class RunResult:
         return path
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> RunResult:
+    def load(cls, path: str | os.PathLike[str]) -> RunResult:
         """Read what `save` wrote. Never executes anything from the file."""
         content = io.BytesIO(Path(path).read_bytes())  # a damaged zip would send a file to places that it does not have
         try:

@@ -46,7 +46,7 @@ def run(
     progress: Progress | None = None,
     chunk: int | None = None,
     kernels: str | None = None,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     every: int | None = None,
     **parameters: Any,
 ) -> RunResult:

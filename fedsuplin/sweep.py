@@ -145,15 +145,15 @@ class SweepResult:
         pandas = imported("pandas", "frame", "to_frame()")
         return pandas.DataFrame(self.rows)
 
-    def write_csv(self, path: str | os.PathLike) -> Path:
+    def write_csv(self, path: str | os.PathLike[str]) -> Path:
         """The table. No times are in it: the same sweep gives the same file."""
         return write_rows(path, self.rows)
 
-    def write_curves(self, path: str | os.PathLike) -> Path:
+    def write_curves(self, path: str | os.PathLike[str]) -> Path:
         """A row a run and recorded pull, where `record` asked for them."""
         return write_rows(path, curve_rows(self.rows, self.curves, (*self.axes, "seed")))
 
-    def plot(self, path: str | os.PathLike | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Regret and communication against the axis with the most values, a line for each combination of the others."""
         from .plotting import draw_sweep
 
@@ -174,7 +174,7 @@ def sweep(
     *,
     seeds: int | Iterable[int] = 10,
     record: str | int | None = None,
-    folder: str | os.PathLike | None = None,
+    folder: str | os.PathLike[str] | None = None,
     engine: str = "threads",
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
@@ -199,7 +199,7 @@ def sweep(
 def sweep_points(
     points: Sequence[Point],
     *,
-    folder: str | os.PathLike | None = None,
+    folder: str | os.PathLike[str] | None = None,
     engine: str = "threads",
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
@@ -478,7 +478,7 @@ def words_of(keywords: Mapping[str, Any]) -> str:
 # --- files --------------------------------------------------------------------------------------------------------------
 
 
-def read_plan(path: str | os.PathLike) -> dict[str, Any]:
+def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A sweep's TOML file as keywords of `sweep`: [policy] or several [[policy]], [problem] or [[problem]], seeds, record."""
     try:
         with open(path, "rb") as file:
@@ -505,7 +505,7 @@ def curve_rows(rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, 
     return found
 
 
-def write_rows(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> Path:
     path = Path(path)
     with files.whole(path, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedsuplin import hookimpl
+from fedsuplin.hookspecs import Register
 from fedsuplin_ext.draws import keyed_permutation
 
 
@@ -42,7 +43,7 @@ class Random:
 
 
 @hookimpl
-def fedsuplin_register_arrivals(register):
+def fedsuplin_register_arrivals(register: Register) -> None:
     register("round-robin", RoundRobin)
     register("click-leave", ClickLeave)
     register("random", Random)

@@ -14,7 +14,8 @@ from scipy import LowLevelCallable
 
 from fedsuplin import InvalidInput, Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
-from fedsuplin.setting import exceeding, finite, positive
+from fedsuplin.hookspecs import Register
+from fedsuplin.setting import exceeding, filled_in, finite, positive
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
@@ -57,11 +58,11 @@ class UploadDownload:
 
     @property
     def push_threshold(self) -> float:
-        return exceeding(math.log(self.gamma_d))
+        return exceeding(math.log(filled_in(self, "gamma_d")))
 
     @property
     def threshold(self) -> float:
-        return exceeding(math.log(self.gamma_u))
+        return exceeding(math.log(filled_in(self, "gamma_u")))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
@@ -116,7 +117,7 @@ class FedLinUCBNoise(SelfNormalised):
     def radii(self, setting: Setting) -> np.ndarray:
         if self.radius != "theorem":
             return super().radii(setting)
-        C, M, bias = self.C, setting.n_clients, math.sqrt(setting.ridge) * self.theta_bound
+        C, M, bias = filled_in(self, "C"), setting.n_clients, math.sqrt(setting.ridge) * self.theta_bound
         pulls = setting.horizon / (min(C, 1) * setting.ridge)
         centralised = self.noise_scale * math.sqrt(setting.dim * math.log((1 + pulls) / self.delta)) + bias
         return np.array([self.alpha_scale * (bias + (math.sqrt(1 + M * C) + M * math.sqrt(2 * C)) * centralised)])
@@ -126,13 +127,13 @@ class FedLinUCBNoise(SelfNormalised):
 
 
 @hookimpl
-def fedsuplin_register_triggers(register):
+def fedsuplin_register_triggers(register: Register) -> None:
     register("dislinucb", DisLinUCBTrigger)
     register("upload-download", UploadDownload)
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register):
+def fedsuplin_register_noise_models(register: Register) -> None:
     register("single-player", SinglePlayer)
     register("fedlinucb", FedLinUCBNoise)
 
@@ -226,6 +227,6 @@ BASELINES = {
 
 
 @hookimpl
-def fedsuplin_register_variants(register):
+def fedsuplin_register_variants(register: Register) -> None:
     for name, variant in BASELINES.items():
         register(name, variant)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedsuplin import InvalidInput, Setting, hookimpl
+from fedsuplin.hookspecs import Register
 from fedsuplin.setting import not_negative, positive, probability
 
 __all__ = ["Bounded", "Corrupted", "Gaussian", "SelfNormalised"]
@@ -186,7 +187,7 @@ class SelfNormalised(Gaussian):
         return np.zeros(1)
 
 
-def check_radius_parameters(model: object) -> None:
+def check_radius_parameters(model: Gaussian | Bounded) -> None:
     object.__setattr__(model, "theta_bound", not_negative("theta_bound", model.theta_bound))
     object.__setattr__(model, "delta", probability("delta", model.delta))
     object.__setattr__(model, "alpha_scale", not_negative("alpha_scale", model.alpha_scale))
@@ -213,7 +214,7 @@ def halving(first: float, n: int) -> np.ndarray:
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register):
+def fedsuplin_register_noise_models(register: Register) -> None:
     register("gaussian", Gaussian)
     register("corrupted", Corrupted)
     register("bounded", Bounded)

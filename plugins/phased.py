@@ -15,6 +15,7 @@ import numpy as np
 from fedsuplin import Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
 from fedsuplin.design import Design, g_optimal, multi_client
+from fedsuplin.hookspecs import Register
 
 from .noise import Gaussian
 
@@ -226,17 +227,17 @@ FED_PE = Variant(
 
 
 @hookimpl
-def fedsuplin_register_policies(register):
+def fedsuplin_register_policies(register: Register) -> None:
     register("pe", PhasedElimination)
     register("fed-pe", FedPE)
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register):
+def fedsuplin_register_noise_models(register: Register) -> None:
     register("phased", PhasedNoise)
 
 
 @hookimpl
-def fedsuplin_register_variants(register):
+def fedsuplin_register_variants(register: Register) -> None:
     register("pe", PE)
     register("fed-pe", FED_PE)

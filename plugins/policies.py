@@ -12,6 +12,7 @@ import numpy as np
 from scipy import LowLevelCallable
 
 from fedsuplin import hookimpl
+from fedsuplin.hookspecs import Register
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
@@ -38,14 +39,14 @@ class Uniform:
 
     def choose(self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float) -> int:
         there = np.flatnonzero(estimates[0] > -np.inf)
-        return there[int(draw * len(there))]
+        return int(there[int(draw * len(there))])
 
     def compiled(self) -> LowLevelCallable:
         return from_cython(formulas, "any_arm")
 
 
 @hookimpl
-def fedsuplin_register_policies(register):
+def fedsuplin_register_policies(register: Register) -> None:
     register("layered", Layered)
     register("optimism", Optimism)
     register("uniform", Uniform)

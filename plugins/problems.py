@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fedsuplin import ArrayProblem, DigitsProblem, FixedArmsProblem, MovieLensProblem, SyntheticProblem, hookimpl
+from fedsuplin.hookspecs import Register
 
 
 @hookimpl
-def fedsuplin_register_problems(register):
+def fedsuplin_register_problems(register: Register) -> None:
     register("synthetic", SyntheticProblem)
     register("array", ArrayProblem)
     register("fixed-arms", FixedArmsProblem)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from scipy import LowLevelCallable
 
 from fedsuplin import Setting, hookimpl
-from fedsuplin.setting import exceeding, not_negative, positive_integer
+from fedsuplin.hookspecs import Register
+from fedsuplin.setting import exceeding, filled_in, not_negative, positive_integer
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
@@ -38,7 +39,7 @@ class Determinant:
 
     @property
     def threshold(self) -> float:
-        return exceeding(math.log1p(self.C))
+        return exceeding(math.log1p(filled_in(self, "C")))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
@@ -67,7 +68,7 @@ class TimedDeterminant:
 
     @property
     def threshold(self) -> float:
-        return exceeding(self.D)
+        return exceeding(filled_in(self, "D"))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return elapsed * gain > self.threshold
@@ -115,7 +116,7 @@ class Never:
 
 
 @hookimpl
-def fedsuplin_register_triggers(register):
+def fedsuplin_register_triggers(register: Register) -> None:
     register("determinant", Determinant)
     register("timed-determinant", TimedDeterminant)
     register("periodic", Periodic)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fedsuplin import Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
+from fedsuplin.hookspecs import Register
 
 # Chosen by measurement over ten problems (docs/presets.md); each keyword can be given by the user instead.
 PRACTICAL = {"alpha_scale": 0.15, "ridge": 0.1}
@@ -60,6 +61,6 @@ ROBUST = Variant(
 
 
 @hookimpl
-def fedsuplin_register_variants(register):
+def fedsuplin_register_variants(register: Register) -> None:
     for name, variant in {"async": ASYNC, "sync": SYNC, "variance": VARIANCE, "robust": ROBUST}.items():
         register(name, variant)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from scipy import LowLevelCallable
 
 from fedsuplin import InvalidInput, Setting, hookimpl
+from fedsuplin.hookspecs import Register
 from fedsuplin.setting import not_negative, positive
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
@@ -78,16 +79,20 @@ class VarianceWeight:
         return math.inf if self.rho is None else 1 / self.rho**2
 
     def weight(self, norm: float, sigma: float) -> float:
-        if self.gamma is None or self.rho is None:
-            raise InvalidInput("this VarianceWeight has no gamma or rho yet: call bind(setting), or give both")
-        return 1 / max(sigma, self.rho, self.gamma * math.sqrt(norm)) ** 2
+        gamma, rho = self._constants()
+        return 1 / max(sigma, rho, gamma * math.sqrt(norm)) ** 2
 
     def compiled(self) -> LowLevelCallable:
-        return from_cython(formulas, "inverse_variance", self.gamma, self.rho)
+        return from_cython(formulas, "inverse_variance", *self._constants())
+
+    def _constants(self) -> tuple[float, float]:
+        if self.gamma is None or self.rho is None:
+            raise InvalidInput("this VarianceWeight has no gamma or rho yet: call bind(setting), or give both")
+        return self.gamma, self.rho
 
 
 @hookimpl
-def fedsuplin_register_weightings(register):
+def fedsuplin_register_weightings(register: Register) -> None:
     register("unit", Unit)
     register("corruption", CorruptionWeight)
     register("variance", VarianceWeight)

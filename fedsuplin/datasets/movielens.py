@@ -84,7 +84,7 @@ class MovieLensProblem(DataProblem):
 
     def __init__(
         self,
-        folder: str | os.PathLike,
+        folder: str | os.PathLike[str],
         *,
         dim: int = 25,
         n_arms: int = 20,
@@ -329,7 +329,7 @@ class Ratings:
 LOADING = threading.Lock()  # a sweep makes the problem in many threads: one reads, the others wait for what it found
 
 
-def loaded(folder: str | os.PathLike, dim: int) -> tuple[Ratings, Features]:
+def loaded(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Features]:
     """What a folder holds, read once a process as long as its files stay as they are."""
     files = files_of(folder)
     stamps = tuple(None if file is None else (str(file.resolve()), *stamp(file)) for file in files)
@@ -396,9 +396,9 @@ def pairs(table: pandas.DataFrame) -> Iterator[tuple[int, str]]:
     return zip(*(table[name].tolist() for name in table), strict=True)
 
 
-def files_of(folder: str | os.PathLike) -> tuple[Path, Path, Path | None]:
+def files_of(folder: str | os.PathLike[str]) -> tuple[Path, Path, Path | None]:
     """Movies, ratings and, if there are any, tags: as .csv (ml-20m, ml-25m, ml-latest) or as .dat (ml-1m, ml-10m)."""
-    if not isinstance(folder, (str, os.PathLike)):
+    if not isinstance(folder, (str, os.PathLike[str])):
         raise InvalidInput(f"folder must be the path of a MovieLens folder, not {folder!r}")
     where = Path(folder).expanduser()
     looked_for = " or ".join(f"{movies} with {ratings}" for movies, ratings, _ in FORMATS)

@@ -104,7 +104,7 @@ def problem_from_table(
 
 def as_frame(table: Any) -> pandas.DataFrame:
     pandas = imported("pandas", "datasets", "problem_from_table")
-    if isinstance(table, (str, os.PathLike)):
+    if isinstance(table, (str, os.PathLike[str])):
         table = read(Path(table), pandas)
     elif hasattr(table, "to_pandas"):
         table = table.to_pandas()

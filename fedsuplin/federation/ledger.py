@@ -83,7 +83,7 @@ class Ledger:
     0
     """
 
-    def __init__(self, path: str | os.PathLike, plan: Plan | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], plan: Plan | None = None) -> None:
         self.path = Path(path)
         self._file = opened(self.path, STORE)
         try:
