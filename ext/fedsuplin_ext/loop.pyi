@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import NotRequired, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,22 +13,6 @@ REFRESH: int
 FIRST_ROOM: int
 TRAFFIC: tuple[str, ...]
 STATUS: tuple[str, ...]
-
-class _ServerLayer(TypedDict):
-    gram: NDArray[np.float64]
-    inverse: NDArray[np.float64]
-    moment: NDArray[np.float64]
-    theta_hat: NDArray[np.float64]
-    log_det: float
-    quiet: str
-    n_spikes: int
-
-class _ClientLayer(_ServerLayer):
-    gain: float
-    delta_gram: NDArray[np.float64]
-    delta_moment: NDArray[np.float64]
-    inverse_with_delta: NotRequired[NDArray[np.float64]]
-    theta_hat_with_delta: NotRequired[NDArray[np.float64]]
 
 class Engine:
     def __init__(
@@ -95,7 +79,8 @@ class Engine:
     def memory_used(self) -> int: ...
     @property
     def rules(self) -> dict[str, Rule]: ...
-    def server_layer(self, layer: int) -> _ServerLayer: ...
-    def client_layer(self, client: int, layer: int) -> _ClientLayer: ...
+    # Matrices, vectors, numbers and a word, by name.
+    def server_layer(self, layer: int) -> dict[str, Any]: ...
+    def client_layer(self, client: int, layer: int) -> dict[str, Any]: ...
 
 def whole(upper: NDArray[np.float64]) -> NDArray[np.float64]: ...

@@ -275,7 +275,7 @@ def metadata_of(token: str | None) -> tuple[tuple[str, str], ...]:
 
 def _checked_pem(cert: Any, key: Any, ca: Any) -> tuple[bytes | None, bytes | None, bytes | None]:
     """The bytes of the files, which grpc would only say "failed" of if they were wrong."""
-    found = tuple(None if path is None else _read(path) for path in (cert, key, ca))
+    chain, secret, authority = (None if path is None else _read(path) for path in (cert, key, ca))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         if cert is not None:
@@ -287,7 +287,7 @@ def _checked_pem(cert: Any, key: Any, ca: Any) -> tuple[bytes | None, bytes | No
             context.load_verify_locations(cafile=ca)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidInput(f"{ca} holds no certificates in PEM form: {_why(error)}") from None
-    return found
+    return chain, secret, authority
 
 
 def _read(path: Any) -> bytes:
