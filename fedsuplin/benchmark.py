@@ -166,11 +166,10 @@ class SingleThreaded:
 
     def timing(self, dim: int, n_arms: int, n: int) -> Timing:
         def seconds() -> float:
-            print(dim, n_arms, n, file=asked, flush=True)
-            return float(answered.readline())
+            assert self._process.stdout is not None  # it is a pipe
+            print(dim, n_arms, n, file=self._process.stdin, flush=True)
+            return float(self._process.stdout.readline())
 
-        asked, answered = self._process.stdin, self._process.stdout
-        assert asked is not None and answered is not None  # both are pipes
         return seconds
 
     def __exit__(self, *error: object) -> None:
@@ -186,8 +185,9 @@ def answer() -> None:
 
 def numpy_seconds(dim: int, n_arms: int, n: int) -> float:
     problem = SyntheticProblem(dim, n_arms, 1)
-    rows, noise = first_rows(problem, n)
-    return timed(lambda: play_rows(NumpyLinUCB(dim, n_arms, 1.0, 0.5), rows, problem.theta, noise))()
+    theta, (rows, noise) = problem.theta, first_rows(problem, n)
+    assert theta is not None  # it has one for all arms
+    return timed(lambda: play_rows(NumpyLinUCB(dim, n_arms, 1.0, 0.5), rows, theta, noise))()
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def phased_elimination(algorithm: Algorithm, arms: Floats) -> Iterator[Phase]:
 def elimination_plan(algorithm: Algorithm, arms: Floats, phase_number: int) -> Floats:
     """The pulls of each arm left: 0 where π(a) = 0, else at least 1. Zero vectors alone teach nothing: the first, forever."""
     if not arms.any():
-        return algorithm.horizon * np.eye(len(arms))[0]
+        first: Floats = np.eye(len(arms))[0]
+        return algorithm.horizon * first
     design, delta = g_optimal(arms), algorithm.noise.delta
     log_term = math.log(algorithm.n_arms * phase_number * (phase_number + 1) / delta)
     # 1/ε² = 2^2ℓ, which ldexp multiplies by: with σ = 0 there are phases whose ε² is no longer a number above 0
@@ -136,7 +137,8 @@ def federated_plan(algorithm: Algorithm, contexts: Floats, active: Flags, group:
     """⌈π_{i,a} f⌉; a client who would have nothing to do pulls its lowest active arm once. Where only zero vectors are left,
     each client pulls its lowest forever."""
     if not contexts[active].any():
-        return algorithm.horizon * np.eye(algorithm.n_arms)[active.argmax(axis=1)]
+        lowest: Floats = np.eye(algorithm.n_arms)[active.argmax(axis=1)]
+        return algorithm.horizon * lowest
     design = multi_client(contexts, active, shared=not group.any())
     plan = np.where(active, np.clip(np.ceil(design.weights * f), 0, algorithm.horizon), 0)
     for i in np.flatnonzero(~plan.any(axis=1)):
@@ -176,7 +178,7 @@ def least_squares(xs: Floats, counts: Counts, sums: Floats) -> tuple[Floats, Flo
     With the rows √n x in B, V = BᵀB and V⁺ = B⁺B⁺ᵀ: the root is B⁺, which has twice the digits that V would leave of it.
     """
     roots = np.sqrt(counts[counts > 0])
-    root = np.linalg.pinv(roots[:, None] * xs[counts > 0], rcond=RANK)
+    root = np.linalg.pinv(roots[:, None] * xs[counts > 0], rcond=RANK).astype(np.float64, copy=False)
     return root @ (sums[counts > 0] / roots), root
 
 

@@ -591,7 +591,7 @@ def weighting_inputs(setting: Setting) -> list[Arguments]:
 
 
 def of_every_size(rng: np.random.Generator, low: float, high: float) -> list[float]:
-    return [math.exp(power) for power in rng.uniform(math.log(low), math.log(high), BETWEEN)]
+    return [float(value) for value in np.exp(rng.uniform(math.log(low), math.log(high), BETWEEN))]
 
 
 def policy_inputs(setting: Setting) -> list[Arguments]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -167,4 +168,5 @@ def scaled(examples: Floats, constant: bool) -> Floats:
     centred = centred / longest if longest > 0 else centred
     if not constant:
         return np.ascontiguousarray(centred)
-    return np.hstack([centred, np.ones((len(centred), 1))]) / np.sqrt(2)
+    with_constant: Floats = np.hstack([centred, np.ones((len(centred), 1))])
+    return with_constant / math.sqrt(2)

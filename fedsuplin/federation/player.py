@@ -62,9 +62,8 @@ class World:
 
     def alone(self) -> Algorithm:
         """The same algorithm for a client that has nobody to talk to, and decides from all that it has seen."""
-        sizes = {"dim": DIM, "n_arms": ARMS, "n_clients": 1}
-        alone = {"trigger": "never", "syncs": "one", "lazy": False}
-        return make(self.variant, horizon=self.n_pulls, **(sizes | alone | self.constants))
+        alone: dict[str, Any] = {"n_clients": 1, "trigger": "never", "syncs": "one", "lazy": False}
+        return make(self.variant, dim=DIM, n_arms=ARMS, horizon=self.n_pulls, **alone, **self.constants)
 
 
 @dataclass(frozen=True)

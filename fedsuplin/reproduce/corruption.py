@@ -74,8 +74,8 @@ class Corruption(Experiment):
             )
             figures.guide(each, budgets, [uniform] * len(budgets), label="uniform play")
             each.set_xscale("symlog", linthresh=budgets[1], linscale=0.5)
-            words = {"x": "C_p, what the adversary may change in all", "y": "cumulative regret at T", "legend": "upper left"}
-            figures.finish(each, title=f"{adversary}: {does}", log="y", **words)
+            words = {"x": "C_p, what the adversary may change in all", "y": "cumulative regret at T"}
+            figures.finish(each, title=f"{adversary}: {does}", **words, log="y", legend="upper left")
             each.set_xticks(budgets)
         for each in axes:
             each.set_ylim(lowest / 3, 50 * uniform)  # room for the legend
