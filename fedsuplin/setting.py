@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .errors import InvalidInput
 
-__all__ = ["Setting", "exceeding", "filled_in", "finite", "not_negative", "positive", "positive_integer", "probability"]
+__all__ = ["Setting", "exceeding", "finite", "not_negative", "positive", "positive_integer", "probability"]
 
 LEAST_RIDGE, MOST_RIDGE = 1e-100, 1e100  # their inverses and squares are far from what a double can hold
 LARGEST_SIZE = 2**31 - 1
@@ -98,14 +98,6 @@ def probability(name: str, value: object) -> float:
     if not 0 < number < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, not {value!r}")
     return number
-
-
-def filled_in(plugin: object, name: str) -> float:
-    """A parameter that `bind` fills in where it was left at None; before that there is nothing to compute with."""
-    value: float | None = getattr(plugin, name)
-    if value is None:
-        raise InvalidInput(f"this {type(plugin).__name__} has no {name} yet: call bind(setting), or give it")
-    return value
 
 
 def exceeding(threshold: float) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsuplin import hookimpl
-from fedsuplin.hookspecs import Register
 from fedsuplin_ext.draws import keyed_permutation
 
 
@@ -43,7 +43,7 @@ class Random:
 
 
 @hookimpl
-def fedsuplin_register_arrivals(register: Register) -> None:
+def fedsuplin_register_arrivals(register: Callable[[str, Any], None]) -> None:
     register("round-robin", RoundRobin)
     register("click-leave", ClickLeave)
     register("random", Random)

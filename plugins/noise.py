@@ -7,13 +7,13 @@ the ridge λ and the bound B on ‖θ‖ put back where the paper has 1 (σ = λ
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsuplin import InvalidInput, Setting, hookimpl
-from fedsuplin.hookspecs import Register
 from fedsuplin.setting import not_negative, positive, probability
 
 __all__ = ["Bounded", "Corrupted", "Gaussian", "SelfNormalised"]
@@ -214,7 +214,7 @@ def halving(first: float, n: int) -> np.ndarray:
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register: Register) -> None:
+def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> None:
     register("gaussian", Gaussian)
     register("corrupted", Corrupted)
     register("bounded", Bounded)

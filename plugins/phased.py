@@ -7,6 +7,7 @@ number of pulls and the sum of rewards of each client and arm, from which the ar
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,9 +16,7 @@ import numpy as np
 from fedsuplin import Setting, Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
 from fedsuplin.design import Design, g_optimal, multi_client
-from fedsuplin.hookspecs import Register
-
-from .noise import Gaussian
+from fedsuplin_plugins.noise import Gaussian
 
 TIE = 1e-9
 MOST_DOUBLINGS = 200  # without noise a phase is but a few pulls, and there are many
@@ -227,17 +226,17 @@ FED_PE = Variant(
 
 
 @hookimpl
-def fedsuplin_register_policies(register: Register) -> None:
+def fedsuplin_register_policies(register: Callable[[str, Any], None]) -> None:
     register("pe", PhasedElimination)
     register("fed-pe", FedPE)
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register: Register) -> None:
+def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> None:
     register("phased", PhasedNoise)
 
 
 @hookimpl
-def fedsuplin_register_variants(register: Register) -> None:
+def fedsuplin_register_variants(register: Callable[[str, Any], None]) -> None:
     register("pe", PE)
     register("fed-pe", FED_PE)

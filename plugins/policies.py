@@ -5,14 +5,14 @@ The two of the theory name a decision that the engine has compiled; any other po
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import LowLevelCallable
 
 from fedsuplin import hookimpl
-from fedsuplin.hookspecs import Register
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
 
@@ -46,7 +46,7 @@ class Uniform:
 
 
 @hookimpl
-def fedsuplin_register_policies(register: Register) -> None:
+def fedsuplin_register_policies(register: Callable[[str, Any], None]) -> None:
     register("layered", Layered)
     register("optimism", Optimism)
     register("uniform", Uniform)

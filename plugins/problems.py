@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from fedsuplin import ArrayProblem, DigitsProblem, FixedArmsProblem, MovieLensProblem, SyntheticProblem, hookimpl
-from fedsuplin.hookspecs import Register
 
 
 @hookimpl
-def fedsuplin_register_problems(register: Register) -> None:
+def fedsuplin_register_problems(register: Callable[[str, Any], None]) -> None:
     register("synthetic", SyntheticProblem)
     register("array", ArrayProblem)
     register("fixed-arms", FixedArmsProblem)

@@ -6,9 +6,11 @@ trigger, sub-Gaussian noise, weight 1, and one client that syncs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from fedsuplin import Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
-from fedsuplin.hookspecs import Register
 
 # Chosen by measurement over ten problems (docs/presets.md); each keyword can be given by the user instead.
 PRACTICAL = {"alpha_scale": 0.15, "ridge": 0.1}
@@ -61,6 +63,6 @@ ROBUST = Variant(
 
 
 @hookimpl
-def fedsuplin_register_variants(register: Register) -> None:
+def fedsuplin_register_variants(register: Callable[[str, Any], None]) -> None:
     for name, variant in {"async": ASYNC, "sync": SYNC, "variance": VARIANCE, "robust": ROBUST}.items():
         register(name, variant)

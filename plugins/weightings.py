@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scipy import LowLevelCallable
 
 from fedsuplin import InvalidInput, Setting, hookimpl
-from fedsuplin.hookspecs import Register
 from fedsuplin.setting import not_negative, positive
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
@@ -92,7 +93,7 @@ class VarianceWeight:
 
 
 @hookimpl
-def fedsuplin_register_weightings(register: Register) -> None:
+def fedsuplin_register_weightings(register: Callable[[str, Any], None]) -> None:
     register("unit", Unit)
     register("corruption", CorruptionWeight)
     register("variance", VarianceWeight)
