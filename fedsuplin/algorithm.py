@@ -8,12 +8,13 @@ import math
 import numbers
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from fedsuplin_ext.rules import METHODS, Rule, is_compiled
 
+from .arrays import Floats
 from .bounds import Claim
 from .errors import FedsuplinError, InvalidInput, PluginError, unknown
 from .registry import check, parameters_of, plugins
@@ -91,9 +92,9 @@ class Algorithm:
     lazy: bool
     theorem: str | None
     claim: Claim | None
-    radii: np.ndarray
+    radii: Floats
     radius_growth: tuple[float, float]
-    target_widths: np.ndarray
+    target_widths: Floats
     spec: dict[str, Any]
 
     @property
@@ -151,7 +152,13 @@ class Algorithm:
 
     def _broken_by(self, problem: Any) -> list[str]:
         """What the problem says of its noise and of θ, against what the noise model of this algorithm assumes."""
-        assumes, told = (lambda name: getattr(self.noise, name, None)), (lambda name: getattr(problem, name, None))
+
+        def assumes(name: str) -> Any:
+            return getattr(self.noise, name, None)
+
+        def told(name: str) -> Any:
+            return getattr(problem, name, None)
+
         found = []
         scale = told("R") if told("noise_scale") is None else told("noise_scale")  # noise in [−R, R] is R-sub-Gaussian
         if assumes("noise_scale") is not None and scale is not None and scale > assumes("noise_scale") * ROUNDING:
@@ -184,7 +191,7 @@ class Algorithm:
         for radius, target in zip(radii[:-1], targets[:-1], strict=True):
             pulls = min(left, self.dim * (radius / target) ** 2)
             bound, left = bound + 8 * target * pulls, left - pulls
-        return bound + 8 * targets[-1] * left
+        return float(bound + 8 * targets[-1] * left)
 
     def needed_horizon(self, loss: float | None = None) -> int | None:
         """The shortest horizon, within a hundredth, at which `regret_bound` is below `loss` a pull (default ‖θ‖'s bound B).
@@ -222,6 +229,40 @@ class Algorithm:
     __repr__ = __str__
 
 
+@overload
+def make(
+    variant: str | Variant,
+    *,
+    dim: int,
+    n_arms: int,
+    n_clients: int,
+    horizon: int,
+    preset: str = ...,
+    policy: Any = None,
+    trigger: Any = None,
+    noise: Any = None,
+    weighting: Any = None,
+    syncs: str | None = None,
+    lazy: bool | None = None,
+    **parameters: Any,
+) -> Algorithm: ...
+@overload
+def make(
+    variant: str | Variant,
+    *,
+    dim: int,
+    n_arms: int,
+    n_clients: int,
+    horizon: None,
+    preset: str = ...,
+    policy: Any = None,
+    trigger: Any = None,
+    noise: Any = None,
+    weighting: Any = None,
+    syncs: str | None = None,
+    lazy: bool | None = None,
+    **parameters: Any,
+) -> Doubling: ...
 def make(
     variant: str | Variant,
     *,
@@ -329,7 +370,9 @@ def combined(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> V
 
     Where presets give one keyword twice, the later name counts.
     """
-    plain, parts, chosen_by = Variant(), {}, {}
+    plain = Variant()
+    parts: dict[str, Any] = {}
+    chosen_by: dict[str, str] = {}
     for name, recipe in recipes.items():
         for part in PARTS:
             value = getattr(recipe, part)
@@ -341,7 +384,7 @@ def combined(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> V
                     f"say which with {part}="
                 )
             chosen_by[part] = name
-    presets = {preset: {} for preset in PRESETS}
+    presets: dict[str, dict[str, Any]] = {preset: {} for preset in PRESETS}
     for recipe in recipes.values():
         for preset, values in recipe.presets.items():
             presets.setdefault(preset, {}).update(values)
@@ -433,7 +476,7 @@ def _numbers(noise: Any, setting: Setting) -> dict[str, Any]:
     return found | {"radius_growth": tuple(float(value) for value in growth)}
 
 
-def _finite_numbers(noise: Any, what: str, setting: Setting, n: int) -> np.ndarray:
+def _finite_numbers(noise: Any, what: str, setting: Setting, n: int) -> Floats:
     given = _asked(noise, what, setting)
     try:
         values = np.array(given, dtype=float)

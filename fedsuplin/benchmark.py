@@ -27,19 +27,23 @@ from .problem import SyntheticProblem
 from .result import RunResult
 from .run import arrival_for, chunk_size, make_for, run
 
-PAPER = {"dim": 25, "n_arms": 20, "n_clients": 20}
+PAPER: dict[str, Any] = {"dim": 25, "n_arms": 20, "n_clients": 20}
 HORIZON = 40_000
 VARIANTS = ("async", "sync", "variance", "robust", "oful")
 SIZES = ((5, 5), (25, 100), (64, 20), (128, 100))  # d, K of `async`, besides the paper's setting
 WIDTHS = ((5, 5), (25, 20), (64, 50), (128, 100), (256, 1000))
 IDLE = (1000, 3000)  # clients, whose difference in memory is that of idle ones
-NOISE = {"variance": {"noise": "bounded"}, "robust": {"noise": "corrupted", "corruption": 50.0}}  # as each is made for
+NOISE: dict[str, dict[str, Any]] = {
+    "variance": {"noise": "bounded"},
+    "robust": {"noise": "corrupted", "corruption": 50.0},
+}  # as each is made for
 
 LEGEND = """\
 All times in µs. layers: looked at, on average; drawing: its contexts, besides
 the loop; NumPy: a one-layer LinUCB round, and how many times ours it takes."""
 
 Timing = Callable[[], float]
+Kernel = Callable[[measure.Data, int, str | None], float]
 """Does its work and returns the seconds that count."""
 
 
@@ -62,7 +66,8 @@ QUICK = Effort(turns=2, kernel_turns=150, pulls=HORIZON // 4, numpy_rounds=300)
 
 def best_of(turns: int, *timings: Timing) -> list[float]:
     """The best time of each, the timings taking turns, so that a noisy moment hits them alike."""
-    return np.min([[timing() for timing in timings] for _ in range(turns)], axis=0).tolist()
+    taken = [[timing() for timing in timings] for _ in range(turns)]
+    return [min(of_one) for of_one in zip(*taken, strict=True)]
 
 
 def timed(call: Callable[[], Any]) -> Timing:
@@ -79,7 +84,7 @@ def loop_timing(algorithm: Algorithm, problem: Any, pulls: int) -> Timing:
     return lambda: run(algorithm, problem, horizon=pulls).loop_time
 
 
-def kernel_timing(kernel: Callable, data: measure.Data, flops: float, kernels: str | None = None) -> Timing:
+def kernel_timing(kernel: Kernel, data: measure.Data, flops: float, kernels: str | None = None) -> Timing:
     """A kernel from measure.py, repeated inside for about a tenth of a millisecond at the speed of a good core."""
     repeats = max(1, int(4e6 / flops))
     return lambda: kernel(data, repeats, kernels)
@@ -153,12 +158,15 @@ class SingleThreaded:
     def __enter__(self) -> SingleThreaded:
         one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
         command = [sys.executable, "-P", "-c", "from fedsuplin.benchmark import answer; answer()"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "start_new_session": True}
-        self._process = subprocess.Popen(command, env=os.environ | one, **pipes)
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, env=os.environ | one, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+        )
         return self
 
     def timing(self, dim: int, n_arms: int, n: int) -> Timing:
         def seconds() -> float:
+            assert self._process.stdout is not None  # it is a pipe
             print(dim, n_arms, n, file=self._process.stdin, flush=True)
             return float(self._process.stdout.readline())
 
@@ -177,8 +185,9 @@ def answer() -> None:
 
 def numpy_seconds(dim: int, n_arms: int, n: int) -> float:
     problem = SyntheticProblem(dim, n_arms, 1)
-    rows, noise = first_rows(problem, n)
-    return timed(lambda: play_rows(NumpyLinUCB(dim, n_arms, 1.0, 0.5), rows, problem.theta, noise))()
+    theta, (rows, noise) = problem.theta, first_rows(problem, n)
+    assert theta is not None  # it has one for all arms
+    return timed(lambda: play_rows(NumpyLinUCB(dim, n_arms, 1.0, 0.5), rows, theta, noise))()
 
 
 @dataclass(frozen=True)
@@ -240,7 +249,7 @@ def rounds(effort: Effort) -> list[dict[str, Any]]:
         return [round_row(variant, sizes, numpy, effort) for variant, sizes in cases]
 
 
-def round_row(variant: str, sizes: dict[str, int], numpy: SingleThreaded, effort: Effort) -> dict[str, Any]:
+def round_row(variant: str, sizes: dict[str, Any], numpy: SingleThreaded, effort: Effort) -> dict[str, Any]:
     """The loop alone, the drawing of contexts alone, and rounds of the NumPy LinUCB, in turns."""
     problem = SyntheticProblem(**sizes, **NOISE.get(variant, {}), seed=0)
     algorithm = make_for(variant, problem, HORIZON, {})
@@ -331,7 +340,8 @@ def machine_table(numbers: dict[str, Any]) -> Table:
 
 def facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     d, k, m = PAPER.values()
-    talk, step, whole = numbers["communication"], *numbers["sync"].values()
+    talk = numbers["communication"]
+    step, whole = numbers["sync"].values()
     yield "code path", f"{numbers['kernels']} (this CPU can run {', '.join(numbers['available'])})"
     yield "FMA peak", f"{numbers['fma_gigaflops']:.1f} Gflop/s in double precision, one core, measured"
     yield "a sync", f"{step:.2f} µs an observation, or {whole:.2f} µs for many at once, in each layer uploaded"

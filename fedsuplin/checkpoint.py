@@ -40,7 +40,8 @@ def to_bytes(arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> bytes
     """What is in the file."""
     body = io.BytesIO()
     rest, arrays = without_arrays(rest, dict(arrays))
-    np.savez(body, json=np.frombuffer(json.dumps(rest, default=plain).encode(), np.uint8), **arrays)
+    told: dict[str, Any] = {"json": np.frombuffer(json.dumps(rest, default=plain).encode(), np.uint8), **arrays}
+    np.savez(body, **told)  # Any: one of the names could be its allow_pickle, for all that a type checker knows
     content = body.getbuffer()
     return b"".join((MAGIC, hashlib.sha256(content).hexdigest().encode(), b"\n", content))
 
@@ -50,7 +51,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return from_bytes(path.read_bytes(), path)
 
 
-def from_bytes(content: bytes, path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def from_bytes(content: bytes, path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The same from the bytes; `path` says where they were found."""
     if not content.startswith(MAGIC):
         known = MAGIC.partition(b"format")[0]
@@ -92,7 +93,7 @@ def with_arrays(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 class Keeper:
     """Decides when a run is written to its file, and does it."""
 
-    def __init__(self, path: str | os.PathLike, every: int | None, identity: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], every: int | None, identity: Mapping[str, Any]) -> None:
         self.path, self._every = Path(path), None if every is None else positive_integer("every", every)
         self._identity = json.loads(json.dumps({"fedsuplin": __version__, **identity}, default=plain))
         self._last, self._written_at = time.monotonic(), 0

@@ -66,10 +66,14 @@ class Commands(click.Group):
                 ctx.exit(INTERRUPTED)
 
 
+class WrongUse(click.ClickException):
+    """What was asked for can't be done."""
+
+    exit_code = 2
+
+
 def failure(message: str, exit_code: int) -> click.ClickException:
-    error = click.ClickException(message)
-    error.exit_code = exit_code
-    return error
+    return WrongUse(message) if exit_code == WrongUse.exit_code else click.ClickException(message)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -103,6 +107,7 @@ def main() -> None:
 @click.pass_context
 def run_command(
     context: click.Context,
+    /,
     variant: str,
     record: str | float,
     checkpoint: Path | None,
@@ -199,7 +204,8 @@ def other_problem(takes: set[str], given: dict[str, Any]) -> Problem:
             )
     values = {KEYWORDS[option]: given[option] for option in KEYWORDS if KEYWORDS[option] in takes}
     values |= {key: value for key, value in given["extra"].items() if key in takes}
-    return plugins.create("problems", given["problem"], {key: value for key, value in values.items() if value is not None})
+    made: Problem = plugins.create("problems", given["problem"], {key: each for key, each in values.items() if each is not None})
+    return made
 
 
 def synthetic(noise: str, drawn: set[str], given: dict[str, Any]) -> SyntheticProblem:
@@ -280,6 +286,7 @@ def echo_json(data: Any) -> None:
 @click.pass_context
 def compare_command(
     context: click.Context,
+    /,
     policies: tuple[str, ...],
     seeds: int,
     bounds: bool,

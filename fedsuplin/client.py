@@ -30,6 +30,8 @@ from .messages import Download, Upload, check_message, is_whole, together, unpac
 from .problem import NORM_TOLERANCE, as_array, as_floats, checked_array
 from .setting import finite, not_negative
 
+Observed = tuple[int, np.ndarray, float, float]  # the layer, the arm, its weight and the reward
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -69,7 +71,7 @@ class Client:
         self._lock = threading.RLock()
         self._next = 0
         self._open: dict[int, tuple[int, np.ndarray]] = {}  # by id: the layer and the arm that was chosen
-        self._since: list[tuple[int, np.ndarray, float, float]] | None = None  # observed since the upload that is under way
+        self._since: list[Observed] | None = None  # observed since the upload that is under way
         self._sent: tuple[int, ...] = ()  # the layers in that upload
         self._pulls = [0] * algorithm.n_layers  # observed in each layer, and not yet in a download
 
@@ -161,7 +163,7 @@ class Client:
                 raise NumericalError(f"the download's matrix of layer {layer} is not positive definite")
         return parts
 
-    def _receive(self, layer: int, gram: np.ndarray, moment: np.ndarray, since: list) -> None:
+    def _receive(self, layer: int, gram: np.ndarray, moment: np.ndarray, since: list[Observed]) -> None:
         if not self._engine.receive(layer, gram, moment, layer not in self._sent):
             raise self._failure("not positive definite")
         if layer not in self._sent:  # all that was gathered there came later, and is still there
@@ -186,7 +188,7 @@ class Client:
         with self._lock:
             return self._engine.client_layer(0, layer)
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Everything, with the decisions that are open, to one file, in one step."""
         with self._lock:
             return save_live(path, "client", self.algorithm, self._engine, self._rest())
@@ -204,7 +206,7 @@ class Client:
         return {**own, "open": opened, "since": since}
 
     @classmethod
-    def load(cls, path: str | os.PathLike, algorithm: Algorithm, *, kernels: str | None = None) -> Client:
+    def load(cls, path: str | os.PathLike[str], algorithm: Algorithm, *, kernels: str | None = None) -> Client:
         """A client as it was saved. The algorithm must be the same."""
         return cls._loaded(path, algorithm, kernels)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .algorithm import AXES, Algorithm, Variant, composed, keywords_of
+from .arrays import Counts, Floats
 from .errors import InvalidInput, unknown
 from .files import whole
 from .problem import problem_from_spec
@@ -50,11 +51,11 @@ class Comparison:
     complete: bool = True
     """False when it was stopped: then policies have the seeds that were finished."""
 
-    def last(self, policy: str, what: str) -> np.ndarray:
+    def last(self, policy: str, what: str) -> Floats:
         """The final value of a cumulative array ("regret", "communication", …), a number for each seed."""
         return np.array([getattr(result, what)[-1] for result in self.runs[policy]], float)
 
-    def curve(self, policy: str, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def curve(self, policy: str, what: str) -> tuple[Counts, Floats, Floats]:
         """Recorded pulls, the mean over the seeds, and half the width of its 95 % confidence band."""
         results = self.runs[policy]
         values = np.array([getattr(result, what) for result in results], float)
@@ -84,7 +85,7 @@ class Comparison:
         values = {f"{name}_value": None if bound is None else bound(algorithm.setting) for name, bound in bounds.items()}
         return {"system": claim.system, "actions": claim.actions, **texts, **values}
 
-    def bound_curve(self, policy: str, what: str, pulls: np.ndarray) -> np.ndarray | None:
+    def bound_curve(self, policy: str, what: str, pulls: Counts) -> Floats | None:
         """The order that Table 1 has for this policy ("regret" or "communication") with the constant 1, at these pulls."""
         algorithm = self.algorithms[policy]
         bound = None if algorithm.claim is None else getattr(algorithm.claim, what)
@@ -92,7 +93,7 @@ class Comparison:
             return None
         return np.array([bound(algorithm.setting.with_horizon(max(2, int(n)))) for n in pulls])
 
-    def plot(self, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, bounds: bool = False) -> Any:
         """Regret with confidence bands, and communication, on logarithmic axes; `bounds` adds Table 1's as dashed lines."""
         from .plotting import draw_comparison
 
@@ -107,7 +108,7 @@ class Comparison:
 
         return pandas.concat(frames, ignore_index=True)
 
-    def write_csv(self, path: str | os.PathLike) -> Path:
+    def write_csv(self, path: str | os.PathLike[str]) -> Path:
         """The table, a row a policy."""
         path, rows = Path(path), self.rows()
         columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -117,7 +118,7 @@ class Comparison:
             writer.writerows(rows)
         return path
 
-    def write_curves(self, path: str | os.PathLike) -> Path:
+    def write_curves(self, path: str | os.PathLike[str]) -> Path:
         """The curves, a row a policy, seed and recorded pull."""
         path = Path(path)
         with whole(path, newline="", encoding="utf-8") as file:
@@ -138,19 +139,20 @@ class Comparison:
         return "\n".join([f"Comparison over {len(self.seeds)} seeds (mean ± standard error)", *lines])
 
 
-def standard_error(values: np.ndarray) -> float:
+def standard_error(values: Floats) -> float:
     """Of the mean; NaN says that one value tells nothing of its own spread."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def band(values: np.ndarray) -> np.ndarray:
+def band(values: Floats) -> Floats:
     """Half the width of the 95 % confidence interval of the mean, by Student's t; 0 where there is one seed only."""
     from scipy.special import stdtrit
 
     n = len(values)
     if n < 2:
         return np.zeros(values.shape[1])
-    return stdtrit(n - 1, (1 + CONFIDENCE) / 2) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    deviations: Floats = values.std(axis=0, ddof=1)
+    return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviations / math.sqrt(n)
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -201,6 +203,9 @@ def compare(
     return Comparison({label: found for label, found in kept.items() if found}, made, which, complete)
 
 
+Job = tuple[str, int]  # which policy, and which of the seeds
+
+
 class Stopped(Exception):
     """Ends a run of a comparison that was stopped."""
 
@@ -210,11 +215,17 @@ def go_on(stop: threading.Event) -> None:
         raise Stopped
 
 
-def played(jobs: list, one: Callable[..., RunResult], stop: threading.Event, threads: int, progress: Any) -> tuple[dict, bool]:
+def played(
+    jobs: list[Job],
+    one: Callable[[str, int], RunResult],
+    stop: threading.Event,
+    threads: int | None,
+    progress: Callable[[int, int, str], None] | None,
+) -> tuple[dict[Job, RunResult], bool]:
     """Every job's result. Ctrl-C ends the runs under way and keeps those that were finished."""
-    done: dict[tuple, RunResult] = {}
+    done: dict[Job, RunResult] = {}
     with ThreadPoolExecutor(threads) as pool:
-        waiting: dict[Future, tuple] = {pool.submit(one, *job): job for job in jobs}
+        waiting: dict[Future[RunResult], Job] = {pool.submit(one, *job): job for job in jobs}
         try:
             while waiting:
                 finished, _ = wait(waiting, return_when=FIRST_COMPLETED)

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, qr
 
+from .arrays import AnyArray, Counts, Flags, Floats
 from .errors import InvalidInput, NumericalError
 from .setting import positive
 
@@ -49,7 +51,7 @@ class Design:
     (2.0, 2)
     """
 
-    weights: np.ndarray  # K
+    weights: Floats  # K
     value: float
     rank: int
 
@@ -63,7 +65,7 @@ class MultiDesign:
     (2.0, 2)
     """
 
-    weights: np.ndarray  # M × K, zero where an arm is not active
+    weights: Floats  # M × K, zero where an arm is not active
     value: float
     rank: int
 
@@ -118,7 +120,7 @@ def multi_client(contexts: Any, active: Any = None, *, shared: bool = False, tol
     return MultiDesign(weights, problem.value(found), problem.rank)
 
 
-def _places(informative: np.ndarray, shared: bool) -> list[tuple[np.ndarray, ...]]:
+def _places(informative: Flags, shared: bool) -> list[tuple[NDArray[np.intp], ...]]:
     """The (clients, arms) of each block's rows: all in one, or those of each arm that has any."""
     if shared:
         return [np.nonzero(informative)]
@@ -126,7 +128,7 @@ def _places(informative: np.ndarray, shared: bool) -> list[tuple[np.ndarray, ...
     return [(clients, np.full_like(clients, arm)) for arm, clients in enumerate(columns) if len(clients)]
 
 
-def _span_coordinates(rows: np.ndarray) -> np.ndarray:
+def _span_coordinates(rows: Floats) -> Floats:
     """The rows in coordinates of their span in which Σ_p x_p x_pᵀ = I; variances are the same in all coordinates.
 
     The largest entry is divided out first: a singular value of floats need not be one, if they are near the largest float.
@@ -139,39 +141,39 @@ def _span_coordinates(rows: np.ndarray) -> np.ndarray:
 class _Problem:
     """Rows in coordinates of the span of their block, block after block, and the client that each row belongs to."""
 
-    blocks: tuple[np.ndarray, ...]
-    clients: np.ndarray
+    blocks: tuple[Floats, ...]
+    clients: Counts
     n_clients: int
 
     @property
     def rank(self) -> int:
         return sum(block.shape[1] for block in self.blocks)
 
-    def cut(self, values: np.ndarray) -> list[np.ndarray]:
+    def cut(self, values: Floats) -> list[Floats]:
         """Something with an entry for each row, in the parts that belong to the blocks."""
         return np.split(values, np.cumsum([len(block) for block in self.blocks])[:-1])
 
-    def whitened(self, weights: np.ndarray) -> list[np.ndarray]:
+    def whitened(self, weights: Floats) -> list[Floats]:
         """V(π)^(-1/2) x_p for the rows of each block. LinAlgError when a V is singular."""
         return [_whitened(block, part) for block, part in zip(self.blocks, self.cut(weights), strict=True)]
 
-    def sum_by_client(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.clients, values, self.n_clients)
+    def sum_by_client(self, values: Floats) -> Floats:
+        return np.bincount(self.clients, values, self.n_clients).astype(np.float64, copy=False)
 
-    def normalised(self, weights: np.ndarray) -> np.ndarray:
+    def normalised(self, weights: Floats) -> Floats:
         return weights / self.sum_by_client(weights)[self.clients]
 
-    def largest_by_client(self, variances: np.ndarray) -> np.ndarray:
+    def largest_by_client(self, variances: Floats) -> Floats:
         largest = np.zeros(self.n_clients)
         np.maximum.at(largest, self.clients, variances)
         return largest
 
-    def value(self, weights: np.ndarray) -> float:
+    def value(self, weights: Floats) -> float:
         """Σ_i max_p x_pᵀV⁺x_p over the rows p of client i. At the optimum, and only there, it is the rank."""
         return float(self.largest_by_client(_variances(self.whitened(weights))).sum())
 
 
-def _whitened(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _whitened(rows: Floats, weights: Floats) -> Floats:
     """rows · L⁻ᵀ for V = LLᵀ. In coordinates of the span L is far from singular: its inverse costs no accuracy.
 
     And no time, where a triangular solve by SciPy's OpenBLAS wakes all threads for four rows.
@@ -180,11 +182,11 @@ def _whitened(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return rows @ np.linalg.inv(root).T
 
 
-def _variances(whitened: list[np.ndarray]) -> np.ndarray:
+def _variances(whitened: list[Floats]) -> Floats:
     return np.concatenate([np.einsum("pk,pk->p", rows, rows) for rows in whitened])
 
 
-def _core_set_weights(problem: _Problem, tolerance: float) -> np.ndarray:
+def _core_set_weights(problem: _Problem, tolerance: float) -> Floats:
     """Weights of one client's rows with a value within USED_PART of the tolerance, on a core set of the rows.
 
     The start of Kumar and Yildirim (2005): a row with the largest part orthogonal to those before it, which is what QR
@@ -207,13 +209,13 @@ def _core_set_weights(problem: _Problem, tolerance: float) -> np.ndarray:
         core = np.unique(np.concatenate([core, spread, largest]))
 
 
-def _spread_out(rows: np.ndarray) -> np.ndarray:
+def _spread_out(rows: Floats) -> Floats:
     """As many rows as there are dimensions at most, each the one with the largest part orthogonal to those before it."""
     _, pivots = qr(rows.T, mode="r", pivoting=True, check_finite=False)
     return np.sort(pivots[: rows.shape[1]])
 
 
-def _thinned(problem: _Problem, weights: np.ndarray, tolerance: float) -> np.ndarray:
+def _thinned(problem: _Problem, weights: Floats, tolerance: float) -> Floats:
     """The weights without the smallest, as many as can go with a value within USED_PART of the tolerance, by bisection."""
     order, bound = np.argsort(weights, kind="stable"), problem.rank * (1 + USED_PART * tolerance)
     low, high = 0, len(order)
@@ -228,7 +230,7 @@ def _thinned(problem: _Problem, weights: np.ndarray, tolerance: float) -> np.nda
     return weights
 
 
-def _value_of_support(problem: _Problem, weights: np.ndarray) -> float:
+def _value_of_support(problem: _Problem, weights: Floats) -> float:
     """The value of the weights once normalised; infinite when a client or a direction is left without any."""
     if not problem.sum_by_client(weights).all():
         return np.inf
@@ -242,15 +244,15 @@ def _value_of_support(problem: _Problem, weights: np.ndarray) -> float:
 class _Point:
     """Where a path has come to: weights π > 0, a price ν_i for each client, and slacks s > 0, which tend to ν_i − variance_p."""
 
-    weights: np.ndarray
-    slacks: np.ndarray
-    prices: np.ndarray
-    whitened: list[np.ndarray]
-    variances: np.ndarray
+    weights: Floats
+    slacks: Floats
+    prices: Floats
+    whitened: list[Floats]
+    variances: Floats
 
     def room(self, step: _Step) -> float:
         """How much of the step, at most all of it, leaves KEPT of every weight and slack."""
-        shrinking = max(np.max(-step.weights / self.weights), np.max(-step.slacks / self.slacks))
+        shrinking = float(max(np.max(-step.weights / self.weights), np.max(-step.slacks / self.slacks)))
         return (1 - KEPT) / max(1 - KEPT, shrinking)
 
     def moved(self, problem: _Problem, step: _Step, length: float) -> _Point:
@@ -266,12 +268,12 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    weights: np.ndarray
-    slacks: np.ndarray
-    prices: np.ndarray
+    weights: Floats
+    slacks: Floats
+    prices: Floats
 
 
-def _path_weights(problem: _Problem, tolerance: float) -> np.ndarray:
+def _path_weights(problem: _Problem, tolerance: float) -> Floats:
     """Weights with a value within PATH_PART of the tolerance, by following the central path (a primal-dual interior point).
 
     On the path π_p (ν_i − variance_p) = μ for each row p of client i, of n rows in all. Summed, Σ_i ν_i = rank + nμ, and ν_i
@@ -307,8 +309,8 @@ def _advanced(problem: _Problem, point: _Point, lowest_barrier: float) -> _Point
     newton = _Newton(problem, point)
     straight = newton.step(0.0)
     room = point.room(straight)
-    gap = point.weights @ point.slacks
-    gap_there = (point.weights + room * straight.weights) @ (point.slacks + room * straight.slacks)
+    gap = float(point.weights @ point.slacks)
+    gap_there = float((point.weights + room * straight.weights) @ (point.slacks + room * straight.slacks))
     barrier = max(lowest_barrier, gap / len(point.weights) * (gap_there / gap) ** 3)
     step = newton.step(barrier - straight.weights * straight.slacks)
     if point.slope(step, barrier) <= 0:  # the second-order term misled; without it the slope is positive
@@ -346,11 +348,11 @@ class _Newton:
         self.spread = self.solve(self.sums)
         self.price_factor = cho_factor(self.sums.T @ self.spread, check_finite=False)
 
-    def solve(self, right: np.ndarray) -> np.ndarray:
+    def solve(self, right: Floats) -> Floats:
         parts = zip(self.inverses, self.problem.cut(right), strict=True)
         return np.concatenate([inverse(part) for inverse, part in parts])
 
-    def step(self, target: float | np.ndarray) -> _Step:
+    def step(self, target: float | Floats) -> _Step:
         point = self.point
         free = self.solve(point.variances - point.prices[self.problem.clients] + target / point.weights)
         prices = cho_solve(self.price_factor, self.problem.sum_by_client(free), check_finite=False)
@@ -359,7 +361,7 @@ class _Newton:
         return _Step(weights, slacks, prices)
 
 
-def _inverse(rows: np.ndarray, scale: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def _inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
     """(C + diag(1/scale²))⁻¹ as a function of vectors or columns, for C_pq = (rows_p · rows_q)², scaled to I + SCS.
 
     C = FFᵀ with a column of F for each pair of coordinates. When there are more rows than pairs,
@@ -373,25 +375,26 @@ def _inverse(rows: np.ndarray, scale: np.ndarray) -> Callable[[np.ndarray], np.n
     pairs = rows[:, first] * rows[:, second] * np.where(first == second, 1.0, np.sqrt(2.0)) * scale[:, None]
     short = _factored_beside_identity(pairs.T @ pairs)
 
-    def solve(right: np.ndarray) -> np.ndarray:
+    def solve(right: Floats) -> Floats:
         right = _scaled(scale, right)
         return _scaled(scale, right - pairs @ cho_solve(short, pairs.T @ right, check_finite=False))
 
     return solve
 
 
-def _factored_beside_identity(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
+def _factored_beside_identity(matrix: Floats) -> tuple[Floats, bool]:
     """The Cholesky factor of I + matrix, in the place of the matrix."""
     matrix[np.diag_indices_from(matrix)] += 1.0
-    return cho_factor(matrix, overwrite_a=True, check_finite=False)
+    factor, lower = cho_factor(matrix, overwrite_a=True, check_finite=False)
+    return factor, lower
 
 
-def _scaled(scale: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _scaled(scale: Floats, values: Floats) -> Floats:
     """diag(scale) times a vector or columns."""
     return (scale * values.T).T
 
 
-def _as_array(name: str, values: Any, axes: tuple[str, ...]) -> np.ndarray:
+def _as_array(name: str, values: Any, axes: tuple[str, ...]) -> AnyArray:
     shape = f"({', '.join(axes)})"
     try:
         array = np.asarray(values)
@@ -402,14 +405,14 @@ def _as_array(name: str, values: Any, axes: tuple[str, ...]) -> np.ndarray:
     return array
 
 
-def _as_floats(name: str, values: Any, axes: tuple[str, ...]) -> np.ndarray:
+def _as_floats(name: str, values: Any, axes: tuple[str, ...]) -> Floats:
     array = _as_array(name, values, axes)
     if array.dtype.kind not in "fiu":
         raise InvalidInput(f"{name} must be real numbers, not {array.dtype}")
     return array.astype(float)
 
 
-def _refuse_infinite(name: str, array: np.ndarray, where: Any = True) -> None:
+def _refuse_infinite(name: str, array: Floats, where: Any = True) -> None:
     """Raises when there is a NaN or an infinity in a row of the array that `where` is true for."""
     bad = np.argwhere(~np.isfinite(array).all(axis=-1) & where)
     if len(bad):
@@ -417,13 +420,13 @@ def _refuse_infinite(name: str, array: np.ndarray, where: Any = True) -> None:
         raise InvalidInput(f"{name} must be finite; {name}[{', '.join(map(str, place))}] is {array[place]}")
 
 
-def _checked_active(active: Any, shape: tuple[int, int]) -> np.ndarray:
+def _checked_active(active: Any, shape: tuple[int, int]) -> Flags:
     if active is None:
         return np.ones(shape, dtype=bool)
-    active = _as_array("active", active, ("clients", "arms"))
-    if active.dtype != bool or active.shape != shape:
-        raise InvalidInput(f"active must be booleans of the shape {shape}, as the contexts, not {active.dtype} of {active.shape}")
-    without = np.flatnonzero(~active.any(axis=1))
+    given: Flags = _as_array("active", active, ("clients", "arms"))
+    if given.dtype != bool or given.shape != shape:
+        raise InvalidInput(f"active must be booleans of the shape {shape}, as the contexts, not {given.dtype} of {given.shape}")
+    without = np.flatnonzero(~given.any(axis=1))
     if len(without):
         raise InvalidInput(f"every client needs an active arm; client {without[0]} has none")
-    return active
+    return given

@@ -59,7 +59,7 @@ class Doubling:
         """The algorithm of an epoch, 0 the first."""
         if not isinstance(epoch, int | np.integer) or isinstance(epoch, bool) or not 0 <= epoch <= LAST_EPOCH:
             raise InvalidInput(f"epochs are 0 to {LAST_EPOCH}, not {epoch!r}")
-        return make(self.variant, **self.keywords, horizon=self.first * 2 ** int(epoch))
+        return make(self.variant, **self.keywords, horizon=self.first * (1 << int(epoch)))
 
     def begins(self, epoch: int) -> int:
         """The pulls of all epochs before this one.
@@ -67,7 +67,7 @@ class Doubling:
         >>> Doubling("async", {"dim": 4, "n_arms": 5, "n_clients": 2}, first=10).begins(3)
         70
         """
-        return self.first * (2**epoch - 1)
+        return self.first * ((1 << epoch) - 1)
 
     def epochs(self, n_pulls: int) -> Iterator[Epoch]:
         """Those of a run of so many pulls.

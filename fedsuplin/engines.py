@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from .errors import InvalidInput, unknown
@@ -37,7 +37,7 @@ def check_engine(engine: str) -> str:
     return engine
 
 
-def outcomes(engine: str, workers: int | None, one: One, jobs: Sequence[Any]) -> Iterator[Any]:
+def outcomes(engine: str, workers: int | None, one: One, jobs: Sequence[Any]) -> Generator[Any, None, None]:
     """`one(job)` for every job, in the order in which they end; `Died` for a job that its worker did not survive."""
     if engine.startswith(DASK):
         return on_dask(engine.removeprefix(DASK), workers, one, jobs)
@@ -54,7 +54,7 @@ class Died:
 # --- threads and processes ------------------------------------------------------------------------------------------------
 
 
-def on_this_machine(backend: str, workers: int | None, one: One, jobs: Sequence[Any]) -> Iterator[Any]:
+def on_this_machine(backend: str, workers: int | None, one: One, jobs: Sequence[Any]) -> Generator[Any, None, None]:
     """A worker process that dies takes all others with it, and nobody says which job it died of: those that may have been
     under way are then done again, each alone."""
     joblib = imported("joblib", "sweep", "a sweep")
@@ -70,7 +70,7 @@ def on_this_machine(backend: str, workers: int | None, one: One, jobs: Sequence[
                     yield outcome
         except EngineBroke as broke:
             if suspects:
-                yield Died(left.pop(batch[0][0]), broke.__cause__)
+                yield Died(left.pop(batch[0][0]), broke.__cause__ or broke)
             else:
                 suspects = 1 + 2 * at_a_time  # joblib sends out twice as many as are done at a time
         suspects = max(0, suspects - 1)
@@ -80,7 +80,9 @@ class EngineBroke(Exception):
     """Jobs do not raise: this came from what runs them."""
 
 
-def streamed(joblib: Any, backend: str, at_a_time: int, one: One, batch: list[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def streamed(
+    joblib: Any, backend: str, at_a_time: int, one: One, batch: list[tuple[int, Any]]
+) -> Generator[tuple[int, Any], None, None]:
     """Outcomes as they come, each by itself, so that a kill loses no more than what is under way.
 
     With one job at a time joblib would do it here, where Ctrl-C ends a job instead of the sweep and a job can end the
@@ -150,7 +152,7 @@ def closed_quietly(results: Any) -> Iterator[None]:
 # --- Dask -----------------------------------------------------------------------------------------------------------------
 
 
-def on_dask(address: str, workers: int | None, one: One, jobs: Sequence[Any]) -> Iterator[Any]:
+def on_dask(address: str, workers: int | None, one: One, jobs: Sequence[Any]) -> Generator[Any, None, None]:
     """Without joblib, whose Dask backend waits for ever for a job that its worker died of.
 
     Dask gives up jobs that happened to be on workers that died; they are done again at the end, each alone.

@@ -32,7 +32,8 @@ def run_epochs(
     algorithm = doubling.algorithm(0)
     check_together(algorithm, problem)
     stream = problem.stream(length, arrival_for(algorithm, problem, length))
-    began, budget, ended = time.perf_counter(), stream.budget, []
+    began, budget = time.perf_counter(), stream.budget
+    ended: list[RunResult] = []
 
     def told(recorder: Recorder, complete: bool) -> RunResult:
         spec = {"algorithm": spec_of(doubling, recorder.algorithm), "problem": problem.spec, "horizon": length}
@@ -52,10 +53,10 @@ def run_epochs(
         except FedsuplinError as error:
             error.result = told(recorder, complete=False)
             raise
-        if recorder.pull == length:
-            return told(recorder, complete=True)
-        ended.append(recorder.result(problem, complete=True))
-        budget = float(state_of(engine)["sums"][len(SUMS)])  # what the adversary has left
+        if recorder.pull < length:
+            ended.append(recorder.result(problem, complete=True))
+            budget = float(state_of(engine)["sums"][len(SUMS)])  # what the adversary has left
+    return told(recorder, complete=True)
 
 
 def spec_of(doubling: Doubling, last: Any) -> dict[str, Any]:
@@ -72,16 +73,19 @@ def joined(parts: list[RunResult], at: np.ndarray) -> RunResult:
     pulls = np.concatenate([part.pulls + before for part, before in zip(parts, offsets([p.n_pulls for p in parts]), strict=True)])
     rows = np.isin(pulls, at)
     rows[-1:] = True
-    curves = {name: continued([getattr(part, name) for part in parts])[rows] for name in (*SUMS, *COUNTS)}
-    by_pull = {name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_PULL if parts[0].arms is not None}
+    curves: dict[str, Any] = {name: continued([getattr(part, name) for part in parts])[rows] for name in (*SUMS, *COUNTS)}
+    by_pull: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in BY_PULL if parts[0].arms is not None
+    }
+    n_layers = max(len(part.layer_pulls) for part in parts)
     return replace(
         parts[-1],  # versions, seed and departures; and of plugins that keep state, what they ended with
         pulls=pulls[rows],
         **curves,
         **by_pull,
-        client_regret=sum(part.client_regret for part in parts),
-        client_pulls=sum(part.client_pulls for part in parts),
-        layer_pulls=sum(padded(part.layer_pulls, max(len(each.layer_pulls) for each in parts)) for part in parts),
+        client_regret=np.sum([part.client_regret for part in parts], axis=0),
+        client_pulls=np.sum([part.client_pulls for part in parts], axis=0),
+        layer_pulls=np.sum([padded(part.layer_pulls, n_layers) for part in parts], axis=0),
         drift=max(part.drift for part in parts),
         loop_time=sum(part.loop_time for part in parts),
     )

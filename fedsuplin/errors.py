@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .result import RunResult
 
 
 class FedsuplinError(Exception):
@@ -12,7 +16,7 @@ class FedsuplinError(Exception):
     `result` holds what was recorded before it happened, when a run was under way.
     """
 
-    result = None
+    result: RunResult | None = None
 
 
 class InvalidInput(FedsuplinError, ValueError):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 
 @contextlib.contextmanager
-def whole(path: str | os.PathLike, mode: str = "w", *, sync: bool = False, **options: Any) -> Iterator[IO]:
+def whole(path: str | os.PathLike[str], mode: str = "w", *, sync: bool = False, **options: Any) -> Iterator[IO[Any]]:
     """Open for writing. The file appears under its name, in place of an older one, at the end of the block; a full disk, an
     error or Ctrl-C in it leaves the older one as it was, and nothing else. `sync` waits until the disk has it.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsuplin_ext import norms
 
+from .arrays import Clients, Floats
 from .errors import InvalidInput
 from .problem import SyntheticProblem, SyntheticStream, as_array, checked_array, padded_columns
 
@@ -24,6 +25,8 @@ class FixedArmsProblem(SyntheticProblem):
     >>> problem.fixed_arms.shape, problem.stream(10, None).take(4).contexts.shape
     ((2, 6, 3), (4, 3, 8))
     """
+
+    fixed_arms: Floats
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class FixedArmsProblem(SyntheticProblem):
     def spec(self) -> dict[str, Any]:
         return super().spec | {"problem": "fixed-arms"}
 
-    def _arms(self, given: Any, own: bool) -> np.ndarray:
+    def _arms(self, given: Any, own: bool) -> Floats:
         """M × K × d. Clients with the same arms share the numbers."""
         size, whole = (self.n_arms, self.dim), (self.n_clients, self.n_arms, self.dim)
         if given is None:
@@ -72,14 +75,15 @@ class FixedArmsProblem(SyntheticProblem):
                 )
         return np.broadcast_to(arms, whole)
 
-    def _thetas(self, given: Any) -> np.ndarray:
+    def _thetas(self, given: Any) -> Floats:
         size = (self.n_arms, self.dim)
         return self._directions(0, size) if given is None else checked_array("thetas", given, size)
 
-    def _directions(self, purpose: int, shape: tuple[int, ...]) -> np.ndarray:
+    def _directions(self, purpose: int, shape: tuple[int, ...]) -> Floats:
         """Uniform on the unit sphere, from the problem's seed for this purpose."""
         raw = np.random.default_rng(self._seeds()[purpose]).standard_normal(shape)
-        return raw / np.linalg.norm(raw, axis=-1, keepdims=True)
+        lengths: Floats = np.linalg.norm(raw, axis=-1, keepdims=True)
+        return raw / lengths
 
     def stream(self, horizon: int, arrival: Any) -> FixedArmsStream:
         return FixedArmsStream(self, horizon, arrival)
@@ -105,10 +109,10 @@ class FixedArmsStream(SyntheticStream):
             means = np.einsum("mkd,kd->mk", problem.fixed_arms, problem.arm_thetas)
         self._means = padded_columns(means, lanes)
 
-    def _contexts_of(self, clients: np.ndarray) -> np.ndarray:
+    def _contexts_of(self, clients: Clients) -> Floats:
         return np.take(self._table, clients, axis=0, out=self._room(len(clients)), mode="clip")
 
-    def _rewards_of(self, clients: np.ndarray) -> np.ndarray | None:
+    def _rewards_of(self, clients: Clients) -> Floats | None:
         return None if self._means is None else self._means[clients]
 
 

@@ -9,15 +9,18 @@ plugin has to offer is in `protocols.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
+
+if TYPE_CHECKING:
+    from .algorithm import Variant
 
 NAMESPACE = "fedsuplin"
 hookspec = pluggy.HookspecMarker(NAMESPACE)
 hookimpl = pluggy.HookimplMarker(NAMESPACE)
 
-Register = Callable[[str, Callable[..., Any]], None]
+Register = Callable[[str, "Callable[..., Any] | Variant"], None]
 
 
 @hookspec

@@ -11,11 +11,13 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
 from .errors import InvalidInput
 from .result import plain
 
+fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows: no lock
@@ -37,10 +39,11 @@ class Journal:
     1.5
     """
 
-    def __init__(self, path: str | os.PathLike | None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = None if path is None else Path(path)
         self.lines: dict[str, dict[str, Any]] = {}
-        self._file, self._synced = None, 0.0
+        self._file: IO[bytes] | None = None
+        self._synced = 0.0
 
     def __enter__(self) -> Journal:
         if self.path is None:
@@ -49,33 +52,33 @@ class Journal:
         self._file = self.path.open("ab+")
         try:
             lock(self._file, self.path)
-            self._read()
+            self._read(self._file, self.path)
         except BaseException:
-            self._close()
+            self._close(self._file)
             raise
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self._file is not None:
-            self._close()
+            self._close(self._file)
 
     def append(self, line: dict[str, Any]) -> None:
         self._write(json.dumps(line, default=plain).encode() + b"\n")
         self.lines[line["key"]] = line
 
-    def _read(self) -> None:
+    def _read(self, file: IO[bytes], path: Path) -> None:
         """The lines that are there; half a line at the end is cut off, and a new file gets its heading."""
-        self._file.seek(0)
-        heading = self._file.readline()
+        file.seek(0)
+        heading = file.readline()
         if heading != HEADING and not HEADING.startswith(heading):
-            raise InvalidInput(f"{self.path} is not the journal of a sweep of this fedsuplin: choose another folder")
+            raise InvalidInput(f"{path} is not the journal of a sweep of this fedsuplin: choose another folder")
         whole = len(heading) if heading == HEADING else 0
-        for number, line in enumerate(self._file, start=2):
+        for number, line in enumerate(file, start=2):
             if line.endswith(b"\n"):
-                found = parsed(line, number, self.path)
+                found = parsed(line, number, path)
                 self.lines[found["key"]] = found
                 whole += len(line)
-        self._file.truncate(whole)
+        file.truncate(whole)
         if not whole:
             self._write(HEADING)
 
@@ -92,16 +95,17 @@ class Journal:
             kept = f"{error.strerror}. The {len(self.lines)} runs in it are kept: start the sweep again and it goes on"
             raise OSError(error.errno, kept, str(self.path)) from error
 
-    def _close(self) -> None:
+    @staticmethod
+    def _close(file: IO[bytes]) -> None:
         with contextlib.suppress(OSError):  # of a line that did not fit on the disk, and was reported
-            os.fsync(self._file.fileno())
+            os.fsync(file.fileno())
         with contextlib.suppress(OSError):
-            self._file.close()
+            file.close()
 
 
 def parsed(line: bytes, number: int, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found: dict[str, Any] = json.loads(line)
         found["key"]
     except (ValueError, KeyError, TypeError):
         raise InvalidInput(f"line {number} of {path} can't be read: delete that line, and its run is done again") from None

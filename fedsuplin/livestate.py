@@ -20,7 +20,7 @@ from .result import plain
 from .version import __version__
 
 
-def check_live(algorithm: Algorithm) -> None:
+def check_live(algorithm: Algorithm | Doubling) -> None:
     if isinstance(algorithm, Doubling):
         raise InvalidInput(
             "a live client or server plays one epoch of a Doubling: give it doubling.algorithm(epoch), "
@@ -33,7 +33,7 @@ def check_live(algorithm: Algorithm) -> None:
         raise InvalidInput(f"{algorithm.name} {why}, which live clients and servers do not do")
 
 
-def save_live(path: str | os.PathLike, what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]) -> Path:
+def save_live(path: str | os.PathLike[str], what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]) -> Path:
     checkpoint.write(Path(path), *live_parts(what, algorithm, engine, rest))
     return Path(path)
 
@@ -44,7 +44,7 @@ def live_parts(what: str, algorithm: Algorithm, engine: Live, rest: dict[str, An
 
 
 def load_live(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     what: str,
     algorithm: Algorithm,
     begin: Callable[[dict[str, Any]], Live],
@@ -54,13 +54,13 @@ def load_live(
     was in a file once; that may have been another version or machine, which promise the same numbers, but not to the bit."""
     arrays, rest = checkpoint.read(Path(path)) if content is None else checkpoint.from_bytes(content, path)
     try:
-        engine = begin(rest) if rest["identity"]["what"] == what else None
-        ours = None if engine is None else identity(what, algorithm, engine)
-        if content is not None and ours is not None:
+        if rest["identity"]["what"] != what:
+            raise InvalidInput(f"{path} is of another {what}: it is a {rest['identity']['what']}'s, not a {what}'s")
+        engine = begin(rest)
+        ours = identity(what, algorithm, engine)
+        if content is not None:
             ours |= {name: rest["identity"].get(name) for name in ("fedsuplin", "kernels")}
-        told = (
-            [f"it is a {rest['identity']['what']}'s, not a {what}'s"] if engine is None else differences(rest["identity"], ours)
-        )
+        told = differences(rest["identity"], ours)
         if told:
             raise InvalidInput(f"{path} is of another {what}: {'; '.join(told[:3])}")
         restore(engine, arrays)
@@ -73,4 +73,5 @@ def load_live(
 
 def identity(what: str, algorithm: Algorithm, engine: Live) -> dict[str, Any]:
     parts = {"fedsuplin": __version__, "what": what, "algorithm": algorithm.spec, "kernels": engine.kernels}
-    return json.loads(json.dumps(parts, default=plain))
+    told: dict[str, Any] = json.loads(json.dumps(parts, default=plain))
+    return told

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .algorithm import Algorithm
+from .arrays import AnyArray, Counts, Floats
 from .errors import InvalidInput
 from .problem import NORM_TOLERANCE
 
@@ -92,7 +94,7 @@ class Reader:
     def take(self, form: str) -> tuple[Any, ...]:
         return struct.unpack("<" + form, self.raw(struct.calcsize("<" + form)))
 
-    def array(self, dtype: str, *shape: int) -> np.ndarray:
+    def array(self, dtype: str, *shape: int) -> AnyArray:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return np.frombuffer(self.raw(size), dtype).reshape(shape)
 
@@ -121,12 +123,12 @@ class Upload(Message):
     kind = 1
 
     client_id: int
-    layers: np.ndarray
-    grams: np.ndarray
+    layers: Counts
+    grams: Floats
     """Layers × d(d+1)/2."""
-    moments: np.ndarray
+    moments: Floats
     """Layers × d."""
-    pulls: np.ndarray
+    pulls: Counts
     """How many observations each of the layers has."""
     asking: tuple[int, ...] = ()
     """The layers whose trigger has fired."""
@@ -155,9 +157,9 @@ class Download(Message):
 
     kind = 2
 
-    layers: np.ndarray
-    grams: np.ndarray
-    moments: np.ndarray
+    layers: Counts
+    grams: Floats
+    moments: Floats
 
     def _write(self, out: Writer) -> None:
         out.put("IH", self.moments.shape[1], len(self.layers))
@@ -177,12 +179,12 @@ class Download(Message):
 
 
 @functools.lru_cache(maxsize=16)
-def triangle(dim: int) -> tuple[np.ndarray, np.ndarray]:
+def triangle(dim: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows and columns of the upper triangle, row after row."""
     return np.triu_indices(dim)
 
 
-def packed(matrix: np.ndarray) -> np.ndarray:
+def packed(matrix: Floats) -> Floats:
     """The upper triangle, row after row.
 
     >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]])).tolist()
@@ -191,7 +193,7 @@ def packed(matrix: np.ndarray) -> np.ndarray:
     return matrix[triangle(len(matrix))]
 
 
-def unpacked(upper: np.ndarray, dim: int) -> np.ndarray:
+def unpacked(upper: Floats, dim: int) -> Floats:
     """The matrix of which this is the upper triangle, below the diagonal 0; or several, one for each row."""
     matrix = np.zeros((*upper.shape[:-1], dim, dim))
     rows, columns = triangle(dim)
@@ -199,7 +201,7 @@ def unpacked(upper: np.ndarray, dim: int) -> np.ndarray:
     return matrix
 
 
-def together(parts: list[tuple[int, np.ndarray, np.ndarray]], dim: int) -> dict[str, np.ndarray]:
+def together(parts: list[tuple[int, Floats, Floats]], dim: int) -> dict[str, AnyArray]:
     """(layer, matrix, vector) of several layers as the fields of a message."""
     return {
         "layers": np.array([layer for layer, _, _ in parts], np.int64),

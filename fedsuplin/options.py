@@ -14,6 +14,8 @@ from .problem import CONTEXT_LAWS
 
 DEFAULT_BUDGET = 50.0
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 class SectionedCommand(click.Command):
     """Lists options under the heading that each was declared with."""
@@ -45,11 +47,11 @@ class SectionedOption(click.Option):
         self.section = section
 
 
-def in_section(section: str) -> Callable[..., Callable]:
+def in_section(section: str) -> Callable[..., Decorator]:
     return functools.partial(click.option, cls=SectionedOption, section=section)
 
 
-def add(*groups: list[Callable]) -> Callable:
+def add(*groups: list[Decorator]) -> Decorator:
     """A decorator that adds groups of options, in the order of reading."""
     decorators = [decorator for group in groups for decorator in group]
     return lambda command: functools.reduce(lambda made, decorator: decorator(made), reversed(decorators), command)

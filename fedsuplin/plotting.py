@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arrays import AnyArray, Counts, Floats
 from .errors import MissingExtra
 from .files import whole
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; line styles differ too, for print in grey.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"
-DASHED = {"color": GREY, "linestyle": "--", "zorder": 3}  # on top, so that it is seen where the curves coincide
+DASHED: dict[str, Any] = {"color": GREY, "linestyle": "--", "zorder": 3}  # on top, so that it is seen where the curves coincide
 DPI = 150
 LOG_SPAN = 1000  # last count over first from which on a logarithmic axis shows more than a linear one
 MOST_BAR_LABELS = 8
@@ -47,11 +48,11 @@ class ResultInfo:
 
     title: str
     label: str
-    pulls: np.ndarray
-    regret: np.ndarray
-    uniform_regret: np.ndarray
-    communication: np.ndarray
-    layer_pulls: np.ndarray
+    pulls: Counts
+    regret: Floats
+    uniform_regret: Floats
+    communication: Counts
+    layer_pulls: Counts
 
 
 def result_info(result: RunResult) -> ResultInfo:
@@ -82,7 +83,7 @@ def _title(result: RunResult, algorithm: dict[str, Any], label: str) -> str:
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def draw_result(result: RunResult, path: str | os.PathLike | None = None) -> Figure:
+def draw_result(result: RunResult, path: str | os.PathLike[str] | None = None) -> Figure:
     """Regret, communication and pulls by layer side by side; also written to `path` when one is given.
 
     >>> import fedsuplin as fsl
@@ -108,9 +109,10 @@ def draw_regret(axes: Axes, info: ResultInfo) -> None:
     if not len(info.pulls):
         return _say(axes, "nothing recorded")
     pulls = _from_zero(info.pulls)
+    solid: dict[str, Any] = {"color": BLUE, "linewidth": 2.2}
     for label, values, style in (
         ("uniform random play", info.uniform_regret, DASHED),
-        (info.label, info.regret, {"color": BLUE, "linewidth": 2.2}),
+        (info.label, info.regret, solid),
     ):
         axes.plot(pulls, _from_zero(values), label=f"{label}: {compact(values[-1])}", **style)
     axes.set_ylim(bottom=0)
@@ -122,7 +124,7 @@ def draw_communication(axes: Axes, info: ResultInfo) -> None:
     from matplotlib.ticker import MaxNLocator
 
     counts, talked = info.communication, info.communication > 0
-    style = {"color": GREEN, "linewidth": 2.2, "drawstyle": "steps-post"}
+    style: dict[str, Any] = {"color": GREEN, "linewidth": 2.2, "drawstyle": "steps-post"}
     if talked.any() and counts[-1] >= LOG_SPAN * counts[talked][0]:
         ends = info.pulls[talked][[0, -1]]
         axes.loglog(ends, ends, label="one at every pull", **DASHED)
@@ -157,7 +159,7 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
 # --- several policies ------------------------------------------------------------------------------------------------
 
 
-def draw_comparison(comparison: Comparison, path: str | os.PathLike | None = None, *, bounds: bool = False) -> Figure:
+def draw_comparison(comparison: Comparison, path: str | os.PathLike[str] | None = None, *, bounds: bool = False) -> Figure:
     """Regret with confidence bands and communication of each policy, on logarithmic axes; also written to `path`."""
     figure = new_figure((13, 5.4))
     policies = _by_last_regret(comparison)
@@ -250,7 +252,7 @@ def _shown(value: Any) -> str:
     return compact(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def draw_sweep(found: SweepResult, path: str | os.PathLike | None = None) -> Figure:
+def draw_sweep(found: SweepResult, path: str | os.PathLike[str] | None = None) -> Figure:
     """Regret and communication with 95 % confidence intervals against an axis of the sweep; also written to `path`."""
     info = sweep_info(found)
     figure = new_figure((13, 5.4))
@@ -301,7 +303,8 @@ def scale_axes(axes: Axes, info: SweepInfo) -> None:
         if len(info.ticks) <= MOST_TICKS:
             axes.set_xticks(info.ticks, [compact(tick) for tick in info.ticks])
             axes.set_xticks([], minor=True)
-    heights = [value for line in axes.lines for value in line.get_ydata() if np.isfinite(value)]
+    drawn = [np.asarray(line.get_ydata(), float) for line in axes.lines]
+    heights = [float(value) for values in drawn for value in values[np.isfinite(values)]]
     if heights and min(heights) > 0 and max(heights) > WIDE * min(heights):
         axes.set_yscale("log")
     else:
@@ -316,21 +319,21 @@ def new_figure(size: tuple[float, float]) -> Figure:
     """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError:
         raise MissingExtra("a figure needs matplotlib: pip install 'fedsuplin[plot]'") from None
-    figure = Figure(figsize=size, layout="constrained")
-    figure.get_layout_engine().set(wspace=0.05, w_pad=0.1, h_pad=0.1)
-    figure._repr_png_ = functools.partial(_png, figure)  # what a notebook shows, even where pyplot was never imported
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.05, w_pad=0.1, h_pad=0.1))
+    vars(figure)["_repr_png_"] = functools.partial(_png, figure)  # what a notebook shows, even where pyplot was never imported
     return figure
 
 
-def saved(figure: Figure, path: str | os.PathLike | None) -> Figure:
+def saved(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-def save_figure(figure: Figure, path: str | os.PathLike) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """As PNG, SVG or whatever the name ends in; the same figure is the same file."""
     kind = Path(path).suffix.lstrip(".") or "png"
     with whole(path, "wb") as file:
@@ -351,7 +354,7 @@ def _say(axes: Axes, words: str) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def _from_zero(values: np.ndarray) -> np.ndarray:
+def _from_zero(values: AnyArray) -> AnyArray:
     """A cumulative curve starts at 0, before the first pull."""
     return np.concatenate([[0], values])
 

@@ -11,13 +11,15 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsuplin_ext import norms
 from fedsuplin_ext.draws import ContextSource
 
+from .arrays import AnyArray, Bytes, Clients, Flags, Floats
 from .errors import InvalidInput, PluginError, unknown
 from .registry import check, parameters_of, plugins
 from .setting import LARGEST_SIZE, not_negative, positive_integer, size
@@ -26,6 +28,7 @@ NORM_TOLERANCE = 1e-6
 CONTEXT_LAWS = ("sphere", "ball")
 SCAN_BYTES = 32 << 20
 FINGERPRINT_ROWS = 4096
+Number = TypeVar("Number", bound=np.generic)
 GENERATORS = ("_lengths", "_noise", "_corruption")
 
 
@@ -37,14 +40,14 @@ class Chunk:
     (5, 2, 4)
     """
 
-    contexts: np.ndarray  # n × d × lanes
-    clients: np.ndarray  # n, int32
-    noise: np.ndarray  # n
-    sigma: np.ndarray  # n
-    theta: np.ndarray | None = None  # d; or else
-    rewards: np.ndarray | None = None  # n × lanes
-    corruption: np.ndarray | None = None  # n × lanes
-    mask: np.ndarray | None = None  # n × lanes, uint8
+    contexts: Floats  # n × d × lanes
+    clients: Clients  # n, int32
+    noise: Floats  # n
+    sigma: Floats  # n
+    theta: Floats | None = None  # d; or else
+    rewards: Floats | None = None  # n × lanes
+    corruption: Floats | None = None  # n × lanes
+    mask: Bytes | None = None  # n × lanes, uint8
 
     @classmethod
     def of(
@@ -145,14 +148,14 @@ class Problem:
     """An arrival pattern, for problems that leave to it who plays when."""
 
     # What the assumptions of an algorithm are checked against; None where the problem does not say.
-    theta: np.ndarray | None = None
+    theta: Floats | None = None
     noise_scale: float | None = None
     R: float | None = None
     corruption: float | None = None
 
-    fixed_arms: np.ndarray | None = None
+    fixed_arms: Floats | None = None
     """Clients × arms × dim, where each client has the same contexts in every round."""
-    arm_thetas: np.ndarray | None = None
+    arm_thetas: Floats | None = None
     """Arms × dim, where each arm has a θ of its own."""
 
     def stream(self, horizon: int, arrival: Any) -> Stream:
@@ -194,7 +197,7 @@ class SyntheticProblem(Problem):
         noise: Any = "gaussian",
         noise_scale: float | None = None,
         contexts: str = "sphere",
-        theta: np.ndarray | None = None,
+        theta: Floats | None = None,
         horizon: int | None = None,
         seed: int = 0,
         **noise_parameters: Any,
@@ -243,7 +246,7 @@ class SyntheticProblem(Problem):
         defaults = {"noise_scale": 0.1} if "noise_scale" in takes else {}
         return plugins.create("noise_models", noise, defaults | given)
 
-    def _theta(self, given: np.ndarray | None) -> np.ndarray:
+    def _theta(self, given: Floats | None) -> Floats:
         if given is None:
             raw = np.random.default_rng(self._seeds()[0]).standard_normal(self.dim)
             return raw / np.linalg.norm(raw)
@@ -268,19 +271,44 @@ class SyntheticProblem(Problem):
         )
 
 
-class SyntheticStream(Stream):
-    """Draws a SyntheticProblem; one generator for each purpose, so that no choice shifts another's numbers."""
+class DrawnStream(Stream):
+    """What streams share that draw their pulls: who plays, and memory for the contexts. `seed` is the arrival's."""
 
     checked = True
+    _problem: Problem
 
-    def __init__(self, problem: SyntheticProblem, horizon: int, arrival: Any) -> None:
+    def __init__(self, problem: Problem, horizon: int, arrival: Any, seed: np.random.SeedSequence) -> None:
         self._problem, self._horizon, self._start = problem, horizon, 0
         self._arrival = arrival or problem.arrival or arrival_of("random")
+        self._arrival_seed = int(seed.generate_state(1, np.uint64)[0])
+        self._packed = np.empty((0, 0, 0))
+
+    def _clients(self, start: int, n: int) -> Clients:
+        sizes = {"n_clients": self._problem.n_clients, "horizon": self._horizon}
+        clients = np.asarray(self._arrival.clients(start, start + n, **sizes, seed=self._arrival_seed))
+        if clients.shape != (n,) or not np.issubdtype(clients.dtype, np.integer):
+            raise PluginError(
+                f"arrival {self._arrival!r} must give {n} whole numbers, not {clients.dtype} of shape {clients.shape}"
+            )
+        return np.ascontiguousarray(clients, dtype=np.int32)
+
+    def _room(self, n: int) -> Floats:
+        """Memory for the contexts of n pulls, used again for the next ones."""
+        if len(self._packed) < n:
+            self._packed = norms.aligned_zeros(n, self._problem.dim, norms.pad(self._problem.n_arms))
+        return self._packed[:n]
+
+
+class SyntheticStream(DrawnStream):
+    """Draws a SyntheticProblem; one generator for each purpose, so that no choice shifts another's numbers."""
+
+    _problem: SyntheticProblem
+
+    def __init__(self, problem: SyntheticProblem, horizon: int, arrival: Any) -> None:
         _, *seeds, arrival_seed = problem._seeds()
+        super().__init__(problem, horizon, arrival, arrival_seed)
         self._contexts = ContextSource(seeds[0], problem.dim, problem.n_arms)
         self._lengths, self._noise, self._corruption = (np.random.default_rng(seed) for seed in seeds[1:])
-        self._arrival_seed = int(arrival_seed.generate_state(1, np.uint64)[0])
-        self._packed = np.empty((0, 0, 0))
         self.budget = getattr(problem.noise, "budget", np.inf)
 
     def take(self, n: int) -> Chunk:
@@ -308,16 +336,7 @@ class SyntheticStream(Stream):
         for name in GENERATORS:
             getattr(self, name).bit_generator.state = position[name]
 
-    def _clients(self, start: int, n: int) -> np.ndarray:
-        sizes = {"n_clients": self._problem.n_clients, "horizon": self._horizon}
-        clients = np.asarray(self._arrival.clients(start, start + n, **sizes, seed=self._arrival_seed))
-        if clients.shape != (n,) or not np.issubdtype(clients.dtype, np.integer):
-            raise PluginError(
-                f"arrival {self._arrival!r} must give {n} whole numbers, not {clients.dtype} of shape {clients.shape}"
-            )
-        return np.ascontiguousarray(clients, dtype=np.int32)
-
-    def _contexts_of(self, clients: np.ndarray) -> np.ndarray:
+    def _contexts_of(self, clients: Clients) -> Floats:
         """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly; whoever plays."""
         problem, n = self._problem, len(clients)
         lengths = self._lengths.random((n, problem.n_arms)) ** (1 / problem.dim) if problem.contexts == "ball" else None
@@ -325,18 +344,15 @@ class SyntheticStream(Stream):
         self._contexts.fill(packed, lengths)
         return packed
 
-    def _room(self, n: int) -> np.ndarray:
-        """Memory for the contexts of n pulls, used again for the next ones."""
-        if len(self._packed) < n:
-            self._packed = norms.aligned_zeros(n, self._problem.dim, norms.pad(self._problem.n_arms))
-        return self._packed[:n]
-
-    def _rewards_of(self, clients: np.ndarray) -> np.ndarray | None:
+    def _rewards_of(self, clients: Clients) -> Floats | None:
         """Mean rewards where they are not θᵀx."""
         return None
 
-    def _corrupt(self, contexts: np.ndarray, rewards: np.ndarray | None) -> np.ndarray:
-        means = norms.mean_rewards(contexts, self._problem.theta) if rewards is None else rewards
+    def _corrupt(self, contexts: Floats, rewards: Floats | None) -> Floats:
+        means = rewards
+        if means is None:
+            assert self._problem.theta is not None  # where there is none, rewards are given
+            means = norms.mean_rewards(contexts, self._problem.theta)
         real = means[:, : self._problem.n_arms]
         noise, out = self._problem.noise, np.zeros_like(means)
         added = np.asarray(noise.corrupt(self._corruption, real, real.argmax(axis=1)), dtype=np.float64)
@@ -346,7 +362,7 @@ class SyntheticStream(Stream):
         return out
 
 
-def drawn(noise: Any, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(noise: Any, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
     """What a noise model draws, looked at: it may be anybody's."""
     values, sigma = (np.ascontiguousarray(array, dtype=np.float64) for array in noise.draw(rng, n))
     if (
@@ -373,6 +389,8 @@ class ArrayProblem(Problem):
     >>> problem.dim, problem.n_arms, problem.n_clients, problem.horizon
     (3, 3, 2, 6)
     """
+
+    horizon: int
 
     def __init__(
         self,
@@ -409,7 +427,7 @@ class ArrayProblem(Problem):
         self.noise_scale = None if noise_scale is None else not_negative("noise_scale", noise_scale)
         self._sigma = self._checked_sigma(sigma)
         self._corruption = self._checked_corruption(corruption)
-        self.corruption = None if corruption is None else self._budget()
+        self.corruption = None if self._corruption is None else budget_of(self._corruption)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -423,10 +441,10 @@ class ArrayProblem(Problem):
             if array is not None:
                 found.update(repr((array.shape, array.dtype.str)).encode())
                 for start in range(0, len(array), FINGERPRINT_ROWS):  # in blocks, so that no copy of it all is made
-                    found.update(np.ascontiguousarray(array[start : start + FINGERPRINT_ROWS]))
+                    found.update(np.ascontiguousarray(array[start : start + FINGERPRINT_ROWS]).data)
         return found.hexdigest()
 
-    def _checked_mask(self, mask: Any) -> np.ndarray | None:
+    def _checked_mask(self, mask: Any) -> Bytes | None:
         if mask is None:
             return None
         mask = as_array("mask", mask)
@@ -450,13 +468,13 @@ class ArrayProblem(Problem):
             longest = max(longest, checked_lengths(lengths, start, np.inf if scale_contexts else 1 + NORM_TOLERANCE))
         return 1.0 / longest if scale_contexts and longest > 0 else 1.0
 
-    def _as_clients(self, clients: Any) -> np.ndarray:
-        clients = as_array("clients", clients)
-        if clients.shape != (self.horizon,) or clients.dtype.kind not in "iu":
-            raise InvalidInput(f"clients must be {self.horizon} integers, not {clients.dtype} of shape {clients.shape}")
-        return clients
+    def _as_clients(self, clients: Any) -> AnyArray:
+        found = as_array("clients", clients)
+        if found.shape != (self.horizon,) or found.dtype.kind not in "iu":
+            raise InvalidInput(f"clients must be {self.horizon} integers, not {found.dtype} of shape {found.shape}")
+        return found
 
-    def _checked_clients(self, clients: np.ndarray, n_clients: int | None) -> tuple[np.ndarray, int]:
+    def _checked_clients(self, clients: AnyArray, n_clients: int | None) -> tuple[Clients, int]:
         count = size("n_clients", n_clients) if n_clients is not None else min(int(clients.max()) + 1, LARGEST_SIZE)
         outside = (clients < 0) | (clients >= count)
         if outside.any():
@@ -464,31 +482,23 @@ class ArrayProblem(Problem):
             raise InvalidInput(f"clients[{at}] is {clients[at]}, out of range for n_clients={count}: it must be 0 to {count - 1}")
         return clients.astype(np.int32), count
 
-    def _checked_sigma(self, sigma: Any) -> np.ndarray:
+    def _checked_sigma(self, sigma: Any) -> Floats:
         if sigma is None:
             sigma = 1.0 if self.noise_scale is None else self.noise_scale
         if as_array("sigma", sigma).ndim == 0:
             return np.full(self.horizon, not_negative("sigma", sigma))
-        sigma = checked_array("sigma", sigma, (self.horizon,))
-        if (sigma < 0).any():
-            raise InvalidInput(f"sigma[{int((sigma < 0).argmax())}] is {sigma.min()}: a noise level can't be negative")
-        return sigma
+        levels = checked_array("sigma", sigma, (self.horizon,))
+        if (levels < 0).any():
+            raise InvalidInput(f"sigma[{int((levels < 0).argmax())}] is {levels.min()}: a noise level can't be negative")
+        return levels
 
-    def _checked_corruption(self, corruption: Any) -> np.ndarray | None:
+    def _checked_corruption(self, corruption: Any) -> Floats | None:
         if corruption is None:
             return None
         corruption = as_array("corruption", corruption)
         if corruption.ndim == 1:
             return np.repeat(checked_array("corruption", corruption, (self.horizon,))[:, None], self.n_arms, axis=1)
         return checked_array("corruption", corruption, (self.horizon, self.n_arms))
-
-    def _budget(self) -> float:
-        """C_p: the most that corruption may add up to, whatever is played."""
-        with np.errstate(over="ignore"):
-            total = float(np.abs(self._corruption).max(axis=1).sum())
-        if not np.isfinite(total):
-            raise InvalidInput("corruption adds up to more than double precision can hold")
-        return total
 
     def check_rounds(self, horizon: int) -> None:
         """Every M pulls hold each client once, as policies that sync all clients need it."""
@@ -545,7 +555,16 @@ class ArrayStream(Stream):
         )
 
 
-def padded_columns(table: np.ndarray | None, lanes: int, part: slice = slice(None)) -> np.ndarray | None:
+def budget_of(corruption: Floats) -> float:
+    """C_p: the most that corruption may add up to, whatever is played."""
+    with np.errstate(over="ignore"):
+        total = float(np.abs(corruption).max(axis=1).sum())
+    if not np.isfinite(total):
+        raise InvalidInput("corruption adds up to more than double precision can hold")
+    return total
+
+
+def padded_columns(table: NDArray[Number] | None, lanes: int, part: slice = slice(None)) -> NDArray[Number] | None:
     """Rows of a table with a column for each arm, as the engine has them: a column for each lane."""
     if table is None:
         return None
@@ -556,7 +575,7 @@ def padded_columns(table: np.ndarray | None, lanes: int, part: slice = slice(Non
 # --- checks both share -------------------------------------------------------------------------------------------------------
 
 
-def checked_lengths(lengths: np.ndarray, start: int, most: float) -> float:
+def checked_lengths(lengths: Floats, start: int, most: float) -> float:
     """The longest of the contexts whose lengths (rounds × arms) these are; an error that says where, if one can't be played."""
     if not np.isfinite(lengths).all():
         row, arm = np.argwhere(~np.isfinite(lengths))[0]
@@ -613,7 +632,7 @@ def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
     checked_lengths(np.sqrt(np.einsum("tdk,tdk->tk", chunk.contexts, chunk.contexts)), start, 1 + NORM_TOLERANCE)
 
 
-def as_array(name: str, values: Any) -> np.ndarray:
+def as_array(name: str, values: Any) -> AnyArray:
     """Whatever NumPy makes of it; not what lies under a mask of its own."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InvalidInput(f"{name} has entries that are masked out: give mask= for arms that are not there")
@@ -623,7 +642,7 @@ def as_array(name: str, values: Any) -> np.ndarray:
         raise InvalidInput(f"{name} can't be read as an array: {error}") from None
 
 
-def as_floats(name: str, values: Any) -> np.ndarray:
+def as_floats(name: str, values: Any) -> Floats:
     """As float64, at addresses that C can read: NumPy has arrays that begin in the middle of a number."""
     array = as_array(name, values)
     if array.dtype.kind not in "fiubO":  # else NumPy would drop imaginary parts, count days, read words
@@ -634,7 +653,7 @@ def as_floats(name: str, values: Any) -> np.ndarray:
         raise InvalidInput(f"{name} can't be read as an array of numbers: {error}") from None
 
 
-def whole_numbers(name: str, values: np.ndarray, least: int, most: int, dtype: Any) -> np.ndarray:
+def whole_numbers(name: str, values: Floats, least: int, most: int, dtype: type[Number]) -> NDArray[Number]:
     """Floats that are whole, and in range, as integers."""
     wrong = ~((values == np.floor(values)) & (values >= least) & (values <= most))
     if wrong.any():
@@ -643,7 +662,7 @@ def whole_numbers(name: str, values: np.ndarray, least: int, most: int, dtype: A
     return np.ascontiguousarray(values, dtype=dtype)
 
 
-def one_or_all(name: str, values: Any, n: int) -> np.ndarray:
+def one_or_all(name: str, values: Any, n: int) -> Floats:
     """A number for each of n pulls, from as many or from one."""
     values = as_floats(name, values)
     if values.shape not in ((), (1,), (n,)):
@@ -659,7 +678,7 @@ def enough_memory(what: str, shape: tuple[int, ...]) -> Iterator[None]:
         raise InvalidInput(f"{what} of shape {shape}: there is no memory for that ({error})") from None
 
 
-def checked_array(name: str, values: Any, shape: tuple[int, ...], there: np.ndarray | None = None) -> np.ndarray:
+def checked_array(name: str, values: Any, shape: tuple[int, ...], there: Flags | None = None) -> Floats:
     """`values` as finite float64 of that shape; entries where `there` is False are not looked at, and become 0."""
     array = as_floats(name, values)
     if array.shape != shape:

@@ -87,13 +87,13 @@ class Ledger:
 
     def __init__(self, budget: float) -> None:
         self.budget, self.regret, self.total = budget, 0.0, 0.0
-        self.rows: list[tuple] = []
+        self.rows: list[tuple[Any, ...]] = []
 
     def reward(self, pull: Pull, choice: int) -> float:
         """Mean + noise + corruption, which is clipped to the budget left."""
         corrupted = min(max(pull.corruption[choice], -self.budget), self.budget)
         self.budget -= abs(corrupted)
-        return pull.means[choice] + pull.noise + corrupted
+        return float(pull.means[choice] + pull.noise + corrupted)
 
     def enter(self, pull: Pull, choice: int, layer: int, reward: float, traffic: Traffic) -> None:
         self.regret += pull.means.max() - pull.means[choice]
@@ -234,9 +234,9 @@ def radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
     """α_s; where it is self-normalised, α_s + scale·√(offset + ln det(A_s)/det(λI))."""
     scale, offset = algorithm.radius_growth
     if scale == 0:
-        return algorithm.radii[layer]
+        return float(algorithm.radii[layer])
     growth = log_det(gram) - algorithm.dim * math.log(algorithm.setting.ridge)
-    return algorithm.radii[layer] + scale * math.sqrt(offset + growth)
+    return float(algorithm.radii[layer]) + scale * math.sqrt(offset + growth)
 
 
 def arg_max(values: np.ndarray, among: np.ndarray) -> int:
@@ -253,7 +253,7 @@ def weigh(algorithm: Algorithm, client: Client, layer: int, x: np.ndarray, rewar
     """ω; a weighting with state is also given the residual r − θ̂_sᵀx and its slots."""
     state = state_of(client, "weighting")
     residual = [reward - x @ known(algorithm, client, layer)[1]] if state else []
-    return algorithm.weighting.weight(norm, sigma, *residual, *state)
+    return float(algorithm.weighting.weight(norm, sigma, *residual, *state))
 
 
 def observe(client: Client, layer: int, x: np.ndarray, reward: float, weight: float) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .algorithm import Algorithm
+from .arrays import AnyArray, Counts, Flags, Floats
 from .design import g_optimal, multi_client
 from .reference import Ledger, Pull, Traffic, arg_max, payload_of
 
@@ -22,7 +23,7 @@ RANK = 1e-10  # of the span, as in design.py
 class Phase:
     """How often each client has still to pull each arm and, so far, how often it did and what that paid: clients × arms."""
 
-    def __init__(self, plan: np.ndarray, idle: np.ndarray) -> None:
+    def __init__(self, plan: AnyArray, idle: Counts) -> None:
         self.left, self.idle = plan.astype(int), idle
         self.counts, self.sums = np.zeros(plan.shape, int), np.zeros(plan.shape)
 
@@ -63,7 +64,7 @@ def play_phases(algorithm: Algorithm, problem: Any, pulls: Iterator[Pull], ledge
         ledger.enter(pull, arm, 0, reward, traffic)
 
 
-def phased_elimination(algorithm: Algorithm, arms: np.ndarray) -> Iterator[Phase]:
+def phased_elimination(algorithm: Algorithm, arms: Floats) -> Iterator[Phase]:
     """PE: in phase ℓ = 1, 2, …, with ε = 2^-ℓ, a G-optimal design π over the arms left, g its largest ‖x‖² in V(π)⁻¹;
     ⌈2gπ(a)/ε² · σ² ln(Kℓ(ℓ+1)/δ)⌉ pulls of arm a; θ̂ from these alone; drop every arm more than 2ε below the best."""
     K, left = len(arms), np.arange(len(arms))
@@ -78,10 +79,11 @@ def phased_elimination(algorithm: Algorithm, arms: np.ndarray) -> Iterator[Phase
         left = left[estimates >= np.max(estimates) - 2 * 2.0**-phase_number]
 
 
-def elimination_plan(algorithm: Algorithm, arms: np.ndarray, phase_number: int) -> np.ndarray:
+def elimination_plan(algorithm: Algorithm, arms: Floats, phase_number: int) -> Floats:
     """The pulls of each arm left: 0 where π(a) = 0, else at least 1. Zero vectors alone teach nothing: the first, forever."""
     if not arms.any():
-        return algorithm.horizon * np.eye(len(arms))[0]
+        first: Floats = np.eye(len(arms))[0]
+        return algorithm.horizon * first
     design, delta = g_optimal(arms), algorithm.noise.delta
     log_term = math.log(algorithm.n_arms * phase_number * (phase_number + 1) / delta)
     # 1/ε² = 2^2ℓ, which ldexp multiplies by: with σ = 0 there are phases whose ε² is no longer a number above 0
@@ -92,7 +94,7 @@ def elimination_plan(algorithm: Algorithm, arms: np.ndarray, phase_number: int) 
 def third_party(planned: Any, n_clients: int, traffic: Traffic) -> list[Iterator[Phase]]:
     """A policy that is neither: by what it plans and makes of the phases itself, one system for all or one for each client."""
 
-    def system(clients: np.ndarray) -> Iterator[Phase]:
+    def system(clients: Counts) -> Iterator[Phase]:
         while True:
             phase = Phase(planned.plan[clients], planned.idle[clients])
             yield phase
@@ -123,7 +125,7 @@ def fed_pe(algorithm: Algorithm, problem: Any, traffic: Traffic) -> Iterator[Pha
         charge(traffic, d, group, phase, active)
 
 
-def groups(algorithm: Algorithm, problem: Any) -> np.ndarray:
+def groups(algorithm: Algorithm, problem: Any) -> Counts:
     """The group of each arm: all in one where they share θ, each its own where it has a θ; the policy may say which."""
     shared = algorithm.policy.shared
     if shared is None:
@@ -131,11 +133,12 @@ def groups(algorithm: Algorithm, problem: Any) -> np.ndarray:
     return np.zeros(algorithm.n_arms, int) if shared else np.arange(algorithm.n_arms)
 
 
-def federated_plan(algorithm: Algorithm, contexts: np.ndarray, active: np.ndarray, group: np.ndarray, f: int) -> np.ndarray:
+def federated_plan(algorithm: Algorithm, contexts: Floats, active: Flags, group: Counts, f: int) -> Floats:
     """⌈π_{i,a} f⌉; a client who would have nothing to do pulls its lowest active arm once. Where only zero vectors are left,
     each client pulls its lowest forever."""
     if not contexts[active].any():
-        return algorithm.horizon * np.eye(algorithm.n_arms)[active.argmax(axis=1)]
+        lowest: Floats = np.eye(algorithm.n_arms)[active.argmax(axis=1)]
+        return algorithm.horizon * lowest
     design = multi_client(contexts, active, shared=not group.any())
     plan = np.where(active, np.clip(np.ceil(design.weights * f), 0, algorithm.horizon), 0)
     for i in np.flatnonzero(~plan.any(axis=1)):
@@ -143,7 +146,7 @@ def federated_plan(algorithm: Algorithm, contexts: np.ndarray, active: np.ndarra
     return plan
 
 
-def group_estimates(algorithm: Algorithm, contexts: np.ndarray, group: np.ndarray, phase: Phase) -> tuple[np.ndarray, np.ndarray]:
+def group_estimates(algorithm: Algorithm, contexts: Floats, group: Counts, phase: Phase) -> tuple[Floats, Floats]:
     """r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺, clients × arms, with H phases: H = max(1, ⌈log2(1 + T_c/(K d))⌉)."""
     M, K, d = contexts.shape
     H = max(1, math.ceil(math.log2(1 + algorithm.horizon / M / (K * d))))
@@ -157,7 +160,7 @@ def group_estimates(algorithm: Algorithm, contexts: np.ndarray, group: np.ndarra
     return estimates, widths
 
 
-def charge(traffic: Traffic, dim: int, group: np.ndarray, phase: Phase, active: np.ndarray) -> None:
+def charge(traffic: Traffic, dim: int, group: Counts, phase: Phase, active: Flags) -> None:
     """The end of a phase: each client sends V and b of each group that it pulled in; it is sent those of all groups that
     anybody pulled in, and its part of the next design, a number for each active arm."""
     M, payload = len(active), payload_of(dim)
@@ -169,16 +172,16 @@ def charge(traffic: Traffic, dim: int, group: np.ndarray, phase: Phase, active: 
     traffic.bytes_down += M * payload * int(pulled.any(axis=1).sum()) + 8 * int(active.sum())
 
 
-def least_squares(xs: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def least_squares(xs: Floats, counts: Counts, sums: Floats) -> tuple[Floats, Floats]:
     """θ̂ = V⁺ Σ x·(the sum of its rewards), V = Σ n x xᵀ, over the xs that were pulled; and a root of V⁺.
 
     With the rows √n x in B, V = BᵀB and V⁺ = B⁺B⁺ᵀ: the root is B⁺, which has twice the digits that V would leave of it.
     """
     roots = np.sqrt(counts[counts > 0])
-    root = np.linalg.pinv(roots[:, None] * xs[counts > 0], rcond=RANK)
+    root = np.linalg.pinv(roots[:, None] * xs[counts > 0], rcond=RANK).astype(np.float64, copy=False)
     return root @ (sums[counts > 0] / roots), root
 
 
 def noise_scale(algorithm: Algorithm) -> float:
     """The σ of the formulas, times alpha_scale."""
-    return algorithm.noise.alpha_scale * algorithm.noise.noise_scale
+    return float(algorithm.noise.alpha_scale * algorithm.noise.noise_scale)

@@ -149,7 +149,9 @@ class Registry:
             self._factories[kind][name] = (factory, source)
         source.hooks, source.registered = found, list(offered)
 
-    def _offer(self, offered: dict, kind: str, name: str, factory: Callable[..., Any]) -> None:
+    def _offer(
+        self, offered: dict[tuple[str, str], Callable[..., Any]], kind: str, name: str, factory: Callable[..., Any]
+    ) -> None:
         if not isinstance(name, str) or not name:
             raise PluginError(f"a {SINGULAR[kind]} is registered under {name!r}; the name must be a non-empty string")
         if "+" in name or name.split() != [name]:

@@ -42,7 +42,9 @@ CONTEXTS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
 
 def summary(result: RunResult, algorithm: Algorithm, problem: Any) -> dict[str, Any]:
     """The closing table as plain data. Cumulative numbers are None where nothing was played."""
-    at = {name: getattr(result, name)[-1].item() if len(result.pulls) else None for name in ("pulls", *SUMS, *COUNTS)}
+    at: dict[str, Any] = {
+        name: getattr(result, name)[-1].item() if len(result.pulls) else None for name in ("pulls", *SUMS, *COUNTS)
+    }
     return {
         "variant": algorithm.name,
         "preset": algorithm.preset,

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .arrays import Counts, Floats
 from .errors import InvalidInput
 from .extras import imported
 from .files import whole
@@ -36,29 +38,29 @@ class RunResult:
     (200, 200, 'int32')
     """
 
-    pulls: np.ndarray
-    regret: np.ndarray
-    uniform_regret: np.ndarray
+    pulls: Counts
+    regret: Floats
+    uniform_regret: Floats
     """What uniform random play loses in expectation on the same rounds."""
-    reward: np.ndarray
-    communication: np.ndarray
+    reward: Floats
+    communication: Counts
     """The paper's count: 1 for a sync of one client, M for each layer that all clients sync."""
-    messages_up: np.ndarray
-    messages_down: np.ndarray
-    bytes_up: np.ndarray
+    messages_up: Counts
+    messages_down: Counts
+    bytes_up: Counts
     """Payload of 8-byte numbers: the packed ΔA and Δb of the layers that have something new."""
-    bytes_down: np.ndarray
-    client_regret: np.ndarray
-    client_pulls: np.ndarray
-    layer_pulls: np.ndarray
-    arms: np.ndarray | None = None
+    bytes_down: Counts
+    client_regret: Floats
+    client_pulls: Counts
+    layer_pulls: Counts
+    arms: NDArray[np.int32] | None = None
     """The arm of every pull, with record="all"; likewise layers and clients."""
-    layers: np.ndarray | None = None
-    clients: np.ndarray | None = None
-    policy_state: np.ndarray | None = None
+    layers: NDArray[np.int32] | None = None
+    clients: NDArray[np.int32] | None = None
+    policy_state: Floats | None = None
     """At the end, by client, the slots of a plugin that declares state; likewise trigger and weighting."""
-    trigger_state: np.ndarray | None = None
-    weighting_state: np.ndarray | None = None
+    trigger_state: Floats | None = None
+    weighting_state: Floats | None = None
     drift: float = 0.0
     """The most by which an inverse kept by rank-one steps differed from a fresh one, relative to its largest entry, at any of the
     factorisations on the way; 0 where none was due. A run in which it exceeds 1e-4 ends with a NumericalError."""
@@ -104,7 +106,7 @@ class RunResult:
             columns |= {"arm": self.arms, "layer": self.layers, "client": self.clients}
         return pandas.DataFrame(columns)
 
-    def plot(self, path: str | os.PathLike | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Regret against uniform play, and communication, as a matplotlib Figure; saved to `path` if given."""
         from .plotting import draw_result
 
@@ -119,7 +121,7 @@ class RunResult:
 
     # --- files: arrays in an npz, the rest as JSON inside it; nothing is pickled ---------------------------------------------
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to one .npz file. Written beside it first, so a full disk leaves no half file under this name."""
         path = Path(path)
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
@@ -130,7 +132,7 @@ class RunResult:
         return path
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> RunResult:
+    def load(cls, path: str | os.PathLike[str]) -> RunResult:
         """Read what `save` wrote. Never executes anything from the file."""
         content = io.BytesIO(Path(path).read_bytes())  # a damaged zip would send a file to places that it does not have
         try:

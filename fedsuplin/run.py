@@ -19,6 +19,7 @@ from fedsuplin_ext.loop import Engine
 from fedsuplin_ext.state import restore, state_of
 
 from .algorithm import AXES, Algorithm, Variant, composed, keywords_of, make
+from .arrays import AnyArray, Counts, Floats
 from .checkpoint import Keeper
 from .doubling import Doubling
 from .errors import FedsuplinError, InterruptedRun, InvalidInput, NumericalError, PluginError
@@ -46,7 +47,7 @@ def run(
     progress: Progress | None = None,
     chunk: int | None = None,
     kernels: str | None = None,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     every: int | None = None,
     **parameters: Any,
 ) -> RunResult:
@@ -106,14 +107,16 @@ def run(
     return recorder.result(problem, complete)
 
 
-def takes_every(algorithm: str | Variant | Algorithm | Doubling, parameters: dict) -> bool:
+def takes_every(algorithm: str | Variant | Algorithm | Doubling, parameters: dict[str, Any]) -> bool:
     """Has the algorithm, which is still to be made, a part with a parameter of that name?"""
     if isinstance(algorithm, Algorithm | Doubling):
         return False
     return "every" in keywords_of(composed(algorithm, {axis: parameters.get(axis) for axis in AXES})[1])
 
 
-def prepared(algorithm: str | Variant | Algorithm, problem: Any, horizon: int | None, parameters: dict) -> tuple[Algorithm, int]:
+def prepared(
+    algorithm: str | Variant | Algorithm, problem: Any, horizon: int | None, parameters: dict[str, Any]
+) -> tuple[Algorithm, int]:
     """The algorithm and the number of pulls, checked against each other before anything runs."""
     length = length_of(algorithm, problem, horizon)
     if isinstance(algorithm, Doubling):
@@ -156,15 +159,16 @@ def length_of(algorithm: Any, problem: Any, horizon: int | None) -> int:
     return length
 
 
-def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dict) -> Algorithm:
+def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dict[str, Any]) -> Algorithm:
     """The algorithm for this problem. The practical preset believes what the problem says of its noise, theory does not."""
-    sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients, "horizon": horizon}
+    sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients}
     told = {}
     if parameters.get("preset", "practical") == "practical":
         parts = {axis: parameters.get(axis) for axis in AXES}
         takes = keywords_of(composed(variant, parts)[1])
         told = {name: getattr(problem, name, None) for name in ("noise_scale", "R", "corruption") if name in takes}
-    return make(variant, **(sizes | {name: value for name, value in told.items() if value is not None} | parameters))
+    given = {name: value for name, value in told.items() if value is not None}
+    return make(variant, **(sizes | given | parameters), horizon=horizon)
 
 
 def arrival_for(algorithm: Algorithm, problem: Any, length: int) -> Any:
@@ -229,7 +233,7 @@ def play_chunk(recorder: Recorder, chunk: Any, phases: Phases | None) -> None:
         except ValueError as error:  # its arrays do not fit together
             raise InvalidInput(f"{error}, for the chunk from pull {recorder.first + start} on") from error
         recorder.played = start + n
-        if status == "phase over":
+        if status == "phase over" and phases is not None:
             phases.advance(recorder.pull)
         elif status != "done":
             raise failure(engine, status, recorder.pull, int(chunk.clients[n]))
@@ -240,16 +244,17 @@ class Phases:
 
     def __init__(self, algorithm: Algorithm, problem: Any, engine: Engine) -> None:
         self._engine, self._policy = engine, algorithm.policy.begin(algorithm, problem)
-        self.ended: list[dict[str, np.ndarray]] = []
+        self.ended: list[dict[str, AnyArray]] = []
         engine.begin_phase(self._policy.plan, self._policy.idle, self._policy.together)
 
     def advance(self, played: int) -> None:
         """What the policy makes of the phase that is over, for the clients for whom it is."""
         engine = self._engine
-        over = np.flatnonzero(engine.left == 0)
-        self.ended.append({"clients": over, "counts": engine.counts[over], "sums": engine.reward_sums[over]})
+        left, counts, sums = self._tallies()
+        over = np.flatnonzero(left == 0)
+        self.ended.append({"clients": over, "counts": counts[over], "sums": sums[over]})
         try:
-            traffic = self._policy.advance(over, engine.counts, engine.reward_sums)
+            traffic = self._policy.advance(over, counts, sums)
             engine.begin_phase(self._policy.plan, self._policy.idle, self._policy.together, clients=over, traffic=traffic)
         except FedsuplinError:
             raise
@@ -257,9 +262,15 @@ class Phases:
             where = f"after pull {played - 1}"
             raise PluginError(f"{type(self._policy).__qualname__} raised {type(error).__name__}: {error}, {where}") from error
 
-    def again(self, ended: list[dict[str, np.ndarray]]) -> None:
+    def _tallies(self) -> tuple[Counts, Counts, Floats]:
+        """Of this phase, by client: the pulls left, and by arm too, the pulls and their summed rewards."""
+        left, counts, sums = self._engine.left, self._engine.counts, self._engine.reward_sums
+        assert left is not None and counts is not None and sums is not None  # since the first phase began
+        return left, counts, sums
+
+    def again(self, ended: list[dict[str, AnyArray]]) -> None:
         """The phases of an earlier part of this run; a policy looks at the rows of those clients only for whom it is over."""
-        shape = self._engine.counts.shape
+        shape = self._tallies()[1].shape
         for phase in ended:
             counts, sums = np.zeros(shape, np.int64), np.zeros(shape)
             counts[phase["clients"]], sums[phase["clients"]] = phase["counts"], phase["sums"]
@@ -419,13 +430,17 @@ class Recorder:
         engine, algorithm = self.engine, self.algorithm
         pulls, sums, counts = self._rows()
         n = int(engine.client_pulls.sum())
-        by_pull = {} if self.by_pull is None else {name: self.by_pull[:n, i].copy() for i, name in enumerate(BY_PULL)}
+        by_pull: dict[str, Any] = (
+            {} if self.by_pull is None else {name: self.by_pull[:n, i].copy() for i, name in enumerate(BY_PULL)}
+        )
+        curves: dict[str, Any] = {name: sums[:, i].copy() for i, name in enumerate(SUMS)}
+        curves |= {name: counts[:, i].copy() for i, name in enumerate(COUNTS)}
+        states: dict[str, Any] = {f"{axis}_state": rule.state for axis, rule in engine.rules.items()}
         return RunResult(
             pulls=pulls,
-            **{name: sums[:, i].copy() for i, name in enumerate(SUMS)},
-            **{name: counts[:, i].copy() for i, name in enumerate(COUNTS)},
+            **curves,
             **by_pull,
-            **{f"{axis}_state": rule.state for axis, rule in engine.rules.items()},
+            **states,
             client_regret=engine.client_regret,
             client_pulls=engine.client_pulls,
             layer_pulls=engine.layer_pulls,
@@ -445,13 +460,13 @@ class Recorder:
             },
         )
 
-    def recorded(self) -> dict[str, np.ndarray]:
+    def recorded(self) -> dict[str, AnyArray]:
         """For a checkpoint: the rows so far."""
         rows = self.engine.recorded
         by_pull = {} if self.by_pull is None else {"recorded_by_pull": self.by_pull[: self.played]}
         return {"recorded_sums": self.sums[:rows], "recorded_counts": self.counts[:rows], **by_pull}
 
-    def resume(self, arrays: dict[str, np.ndarray]) -> None:
+    def resume(self, arrays: dict[str, AnyArray]) -> None:
         rows = self.engine.recorded
         self.played = int(arrays["totals"][0])
         if not 0 <= self.played <= self.length or rows > len(self.at):
@@ -462,7 +477,7 @@ class Recorder:
         if self.by_pull is not None:
             self.by_pull[: self.played] = arrays["recorded_by_pull"]
 
-    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _rows(self) -> tuple[Counts, Floats, Counts]:
         """The rows recorded so far; a run that was stopped between two of them gets one more, for where it stopped."""
         rows, now = self.engine.recorded, self.engine.totals_now
         pulls, sums, counts = self.at[:rows], self.sums[:rows], self.counts[:rows]
@@ -473,7 +488,7 @@ class Recorder:
         return pulls, sums, counts
 
 
-def recorded_pulls(record: str | int, length: int) -> np.ndarray:
+def recorded_pulls(record: str | int, length: int) -> Counts:
     """After which pulls a row is recorded; the last one always is."""
     if record == "all":
         return np.arange(1, length + 1)

@@ -118,13 +118,13 @@ class Server:
         with self._lock:
             return self._engine.server_layer(layer)
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         with self._lock:
             counts = {"n_syncs": self.n_syncs, "communication": self.communication}
             return save_live(path, "server", self.algorithm, self._engine, counts)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, algorithm: Algorithm, *, kernels: str | None = None) -> Server:
+    def load(cls, path: str | os.PathLike[str], algorithm: Algorithm, *, kernels: str | None = None) -> Server:
         """A server as it was saved. The algorithm must be the same."""
         server = cls(algorithm, kernels=kernels)
         rest = load_live(path, "server", algorithm, lambda _: server._engine)

@@ -49,12 +49,18 @@ class Setting:
 
 def positive_integer(name: str, value: object, most: int = LARGEST_COUNT) -> int:
     """`value` as an int of at least 1, or an error that names it. 40_000.0 is fine, 2.5 and True are not."""
-    whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
-    if not whole or isinstance(value, bool) or int(value) < 1:
+    whole = _whole(value)
+    if whole is None or isinstance(value, bool) or whole < 1:
         raise InvalidInput(f"{name} must be a whole number of at least 1, not {value!r}")
-    if int(value) > most:
+    if whole > most:
         raise InvalidInput(f"{name} must be at most {most}, which is more than anybody's memory or time holds")
-    return int(value)
+    return whole
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return int(float(value)) if isinstance(value, numbers.Real) and float(value).is_integer() else None
 
 
 def size(name: str, value: object) -> int:
@@ -73,22 +79,25 @@ def finite(name: str, value: object) -> float:
 
 
 def positive(name: str, value: object) -> float:
-    if finite(name, value) <= 0:
+    number = finite(name, value)
+    if number <= 0:
         raise InvalidInput(f"{name} must be positive, not {value!r}")
-    return float(value)
+    return number
 
 
 def not_negative(name: str, value: object) -> float:
-    if finite(name, value) < 0:
+    number = finite(name, value)
+    if number < 0:
         raise InvalidInput(f"{name} must be at least 0, not {value!r}")
-    return float(value)
+    return number
 
 
 def probability(name: str, value: object) -> float:
     """`value` strictly between 0 and 1."""
-    if not 0 < finite(name, value) < 1:
+    number = finite(name, value)
+    if not 0 < number < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, not {value!r}")
-    return float(value)
+    return number
 
 
 def exceeding(threshold: float) -> float:

@@ -145,15 +145,15 @@ class SweepResult:
         pandas = imported("pandas", "frame", "to_frame()")
         return pandas.DataFrame(self.rows)
 
-    def write_csv(self, path: str | os.PathLike) -> Path:
+    def write_csv(self, path: str | os.PathLike[str]) -> Path:
         """The table. No times are in it: the same sweep gives the same file."""
         return write_rows(path, self.rows)
 
-    def write_curves(self, path: str | os.PathLike) -> Path:
+    def write_curves(self, path: str | os.PathLike[str]) -> Path:
         """A row a run and recorded pull, where `record` asked for them."""
         return write_rows(path, curve_rows(self.rows, self.curves, (*self.axes, "seed")))
 
-    def plot(self, path: str | os.PathLike | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Regret and communication against the axis with the most values, a line for each combination of the others."""
         from .plotting import draw_sweep
 
@@ -174,7 +174,7 @@ def sweep(
     *,
     seeds: int | Iterable[int] = 10,
     record: str | int | None = None,
-    folder: str | os.PathLike | None = None,
+    folder: str | os.PathLike[str] | None = None,
     engine: str = "threads",
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
@@ -199,7 +199,7 @@ def sweep(
 def sweep_points(
     points: Sequence[Point],
     *,
-    folder: str | os.PathLike | None = None,
+    folder: str | os.PathLike[str] | None = None,
     engine: str = "threads",
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
@@ -291,19 +291,19 @@ def died(outcome: Died) -> dict[str, Any]:
     return {"key": outcome.job.key, "error": outcome.reason}
 
 
-def collected(points: list[Point], lines: Mapping[str, Mapping[str, Any]], complete: bool) -> SweepResult:
+def collected(points: Sequence[Point], lines: Mapping[str, Mapping[str, Any]], complete: bool) -> SweepResult:
     """The table: every point that was run, in the order of the grids."""
     there = [point for point in points if point.key in lines]
     names = Columns(points)
     rows = [names.of(point) | told(lines[point.key]) for point in there]
     curves = [lines[point.key].get("curve") for point in there]
     as_arrays = [None if curve is None else {name: np.array(values) for name, values in curve.items()} for curve in curves]
-    return SweepResult(points, rows, as_arrays, tuple(names.columns), complete and len(there) == len(points))
+    return SweepResult(list(points), rows, as_arrays, tuple(names.columns), complete and len(there) == len(points))
 
 
 def told(line: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's row says of it."""
-    last = line.get("result") or dict.fromkeys(("pulls", *MEASURED))
+    last: dict[str, Any] = line.get("result") or dict.fromkeys(("pulls", *MEASURED))
     uniform = last["uniform_regret"]
     share = {"percent_of_uniform": 100 * last["regret"] / uniform if uniform else None}
     return {**last, **share, "guarantee": line.get("guarantee"), "error": line.get("error", "")}
@@ -380,8 +380,8 @@ def combinations(what: str, grid: Any) -> Iterator[dict[str, Any]]:
     for key, values in axes.items():
         if not values:
             raise InvalidInput(f"the axis {key} of {what} has no values")
-    for values in itertools.product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
+    for each in itertools.product(*axes.values()):
+        yield dict(zip(axes, each, strict=True))
 
 
 def values_of(values: Any) -> list[Any]:
@@ -478,7 +478,7 @@ def words_of(keywords: Mapping[str, Any]) -> str:
 # --- files --------------------------------------------------------------------------------------------------------------
 
 
-def read_plan(path: str | os.PathLike) -> dict[str, Any]:
+def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A sweep's TOML file as keywords of `sweep`: [policy] or several [[policy]], [problem] or [[problem]], seeds, record."""
     try:
         with open(path, "rb") as file:
@@ -491,11 +491,13 @@ def read_plan(path: str | os.PathLike) -> dict[str, Any]:
     for section in ("policy", "problem"):
         if section not in found:
             raise InvalidInput(f"{path} has no [{section}]: `fedsuplin sweep --example` prints a file that has all there can be")
-    rest = {key: found[key] for key in ("seeds", "record") if key in found}
+    rest: dict[str, Any] = {key: found[key] for key in ("seeds", "record") if key in found}
     return {"policies": found["policy"], "problems": found["problem"], **rest}
 
 
-def curve_rows(rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any] | None], names: Sequence[str]) -> list[dict]:
+def curve_rows(
+    rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any] | None], names: Sequence[str]
+) -> list[dict[str, Any]]:
     """The curves of runs as rows: which run it is, by these columns of its row, and what was recorded at a pull."""
     found = []
     for row, curve in zip(rows, curves, strict=True):
@@ -505,7 +507,7 @@ def curve_rows(rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, 
     return found
 
 
-def write_rows(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> Path:
     path = Path(path)
     with files.whole(path, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))

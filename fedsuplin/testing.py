@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -155,17 +155,20 @@ class Subject:
         return replace(wanted, horizon=max(1, min(PULLS, wanted.horizon) // wanted.n_clients) * wanted.n_clients)
 
 
-CHECKS: dict[str, list[Callable[[Subject], None]]] = {kind: [] for kind in KINDS}
+Check = Callable[[Subject], None]
+Checker = TypeVar("Checker", bound=Check)
+CHECKS: dict[str, list[Check]] = {kind: [] for kind in KINDS}
+OCCASIONS: dict[Check, Callable[[Any], bool]] = {}
 
 
-def claims(*kinds: str, when: Callable[[Any], bool] = lambda plugin: True) -> Callable:
+def claims(*kinds: str, when: Callable[[Any], bool] = lambda plugin: True) -> Callable[[Checker], Checker]:
     """Counts a function among the checks of these kinds, for the plugins that give it an occasion: `when`.
 
     They run in the order of this file: the first to fail is the cause.
     """
 
-    def add(function: Callable[[Subject], None]) -> Callable[[Subject], None]:
-        function.when = when
+    def add(function: Checker) -> Checker:
+        OCCASIONS[function] = when
         for kind in kinds:
             CHECKS[kind].append(function)
         return function
@@ -173,11 +176,11 @@ def claims(*kinds: str, when: Callable[[Any], bool] = lambda plugin: True) -> Ca
     return add
 
 
-def checks_of(subject: Subject) -> list[Callable[[Subject], None]]:
+def checks_of(subject: Subject) -> list[Check]:
     """The checks that this plugin gives an occasion for. One that can't be made has all of them: the first says why."""
     try:
         plugin = subject.maker()
-        return [claim for claim in CHECKS[subject.kind] if claim.when(plugin)]
+        return [claim for claim in CHECKS[subject.kind] if OCCASIONS[claim](plugin)]
     except Exception:
         return CHECKS[subject.kind]
 
@@ -270,7 +273,7 @@ def fail(message: str, cause: Exception | None = None) -> NoReturn:
     raise AssertionError(message) from cause
 
 
-def called(what: str, function: Callable, *arguments: Any, **keywords: Any) -> Any:
+def called(what: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """What a plugin's function returns; if it raises, `what` says with which inputs."""
     try:
         return function(*arguments, **keywords)
@@ -452,18 +455,21 @@ GUARD = 64  # slots on either side of a plugin's own
 UNTOUCHED = 12345.678
 
 
+Arguments = tuple[Any, ...]
+
+
 class Answer(NamedTuple):
     """What a rule said: with which arguments, as which call of a sequence, and the state after it."""
 
     number: int
-    arguments: tuple
+    arguments: Arguments
     value: Any
     state: np.ndarray
-    after: tuple  # the arguments as it left them
+    after: Arguments  # the arguments as it left them
     strayed: bool
 
 
-def trials(subject: Subject) -> Iterator[tuple[Any, list[tuple]]]:
+def trials(subject: Subject) -> Iterator[tuple[Any, list[Arguments]]]:
     """The plugin, bound to each setting, and a sequence of inputs for it."""
     for setting in subject.settings:
         plugin = bound(subject.make(), setting)
@@ -479,7 +485,7 @@ def questions(subject: Subject) -> Iterator[tuple[Any, str, Callable[[], Iterato
             yield plugin, name, partial(answers, subject, plugin, form, inputs)
 
 
-def forms(subject: Subject, plugin: Any) -> dict[str, Callable]:
+def forms(subject: Subject, plugin: Any) -> dict[str, Callable[..., Any]]:
     """The Python form as it is, and the compiled one, if there is one, through the pointer that the loop calls."""
     axis = AXIS[subject.kind]
     found = {"Python": getattr(plugin, METHODS[axis][0])}
@@ -489,7 +495,7 @@ def forms(subject: Subject, plugin: Any) -> dict[str, Callable]:
     return found | {"compiled": Rule(axis, plugin, compiled)}
 
 
-def answers(subject: Subject, plugin: Any, form: Callable, inputs: list[tuple]) -> Iterator[Answer]:
+def answers(subject: Subject, plugin: Any, form: Callable[..., Any], inputs: list[Arguments]) -> Iterator[Answer]:
     """One call for each of the inputs, in a sequence that begins with fresh state."""
     size, usual = state_size(plugin), len(METHODS[AXIS[subject.kind]][1])
     slots = np.full(size + 2 * GUARD, UNTOUCHED)
@@ -531,15 +537,17 @@ def shown(answer: Answer) -> str:
 # --- legal answers, by axis: what would be right, or None if it is -----------------------------------------------------------
 
 
-def wrong_trigger(value: Any, arguments: tuple) -> str | None:
-    return None if isinstance(value, (bool, np.bool_, numbers.Integral)) and value >= 0 else "True or False (compiled, 1 or 0)"
+def wrong_trigger(value: Any, arguments: Arguments) -> str | None:
+    return (
+        None if isinstance(value, (bool, np.bool_, numbers.Integral)) and int(value) >= 0 else "True or False (compiled, 1 or 0)"
+    )
 
 
-def wrong_weight(value: Any, arguments: tuple) -> str | None:
-    return None if isinstance(value, numbers.Real) and 0 <= value < math.inf else "a finite number of at least 0"
+def wrong_weight(value: Any, arguments: Arguments) -> str | None:
+    return None if isinstance(value, numbers.Real) and 0 <= float(value) < math.inf else "a finite number of at least 0"
 
 
-def wrong_choice(value: Any, arguments: tuple) -> str | None:
+def wrong_choice(value: Any, arguments: Arguments) -> str | None:
     estimates = arguments[0]
     there = np.flatnonzero(estimates > -np.inf)
     try:
@@ -568,13 +576,13 @@ DRAWS = (0.0, 0.5, 1 - 2**-53)
 LAYERS = (1, 2, 5)
 
 
-def trigger_inputs(setting: Setting) -> list[tuple]:
+def trigger_inputs(setting: Setting) -> list[Arguments]:
     rng = np.random.default_rng(0)
     between = zip(of_every_size(rng, 1e-12, 700), np.floor(of_every_size(rng, 1, 1e9)).tolist(), strict=True)
     return [*itertools.product(GAINS, ELAPSED), *between]
 
 
-def weighting_inputs(setting: Setting) -> list[tuple]:
+def weighting_inputs(setting: Setting) -> list[Arguments]:
     rng = np.random.default_rng(0)
     corners = zip(itertools.product(NORMS, SIGMAS), itertools.cycle(RESIDUALS), strict=False)
     residuals = rng.normal(size=BETWEEN).tolist()
@@ -583,10 +591,10 @@ def weighting_inputs(setting: Setting) -> list[tuple]:
 
 
 def of_every_size(rng: np.random.Generator, low: float, high: float) -> list[float]:
-    return np.exp(rng.uniform(math.log(low), math.log(high), BETWEEN)).tolist()
+    return [float(value) for value in np.exp(rng.uniform(math.log(low), math.log(high), BETWEEN))]
 
 
-def policy_inputs(setting: Setting) -> list[tuple]:
+def policy_inputs(setting: Setting) -> list[Arguments]:
     """Estimates and widths as they are at the start, later, far out and without any width; all arms there, half, and one."""
     rng, inputs = np.random.default_rng(0), []
     for n_layers in LAYERS:
@@ -810,7 +818,7 @@ def length_of(problem: Any) -> int:
 
 def pieces(length: int) -> list[int]:
     """1, 2, 3, … pulls, and the rest."""
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < length:
         sizes.append(min(len(sizes) + 1, length - sum(sizes)))
     return sizes
@@ -818,7 +826,8 @@ def pieces(length: int) -> list[int]:
 
 def taken(problem: Any, sizes: list[int]) -> dict[str, np.ndarray]:
     """The columns of a stream taken in chunks of these sizes; copied, since a stream may use its arrays again."""
-    stream, columns = problem.stream(sum(sizes), None), {}
+    stream = problem.stream(sum(sizes), None)
+    columns: dict[str, list[np.ndarray]] = {}
     for size in sizes:
         for name, values in dataclasses.asdict(stream.take(size)).items():
             if values is not None:
@@ -873,7 +882,7 @@ def plays_the_same_again(subject: Subject) -> None:
 # --- played ------------------------------------------------------------------------------------------------------------------
 
 SIZES = ("dim", "n_arms", "n_clients")
-QUIET = {"noise_scale": 0.1}  # so that a short game gets to the layers in which estimates matter
+QUIET: dict[str, Any] = {"noise_scale": 0.1}  # so that a short game gets to the layers in which estimates matter
 DECISIONS = ("arms", "layers", "clients", "communication")
 
 
@@ -900,8 +909,8 @@ def games(subject: Subject) -> Iterator[tuple[str, Algorithm, Any]]:
     """Runs in which a plugin of this kind has something to do: in words, the algorithm, the problem."""
     if subject.kind == "problems":
         problem = subject.make()
-        sizes = {name: getattr(problem, name) for name in SIZES} | {"horizon": length_of(problem)}
-        yield "'async' on this problem", make("async", **sizes, **QUIET), problem
+        sizes = {name: getattr(problem, name) for name in SIZES}
+        yield "'async' on this problem", make("async", **sizes, horizon=length_of(problem), **QUIET), problem
         return
     sizes = {name: getattr(subject.game, name) for name in (*SIZES, "horizon")}
     for title, variant, more in openings(subject):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Random:
 
 
 @hookimpl
-def fedsuplin_register_arrivals(register):
+def fedsuplin_register_arrivals(register: Callable[[str, Any], None]) -> None:
     register("round-robin", RoundRobin)
     register("click-leave", ClickLeave)
     register("random", Random)

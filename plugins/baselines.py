@@ -6,8 +6,9 @@ Each is data in the lower half; the upper half has the few parts that the paper'
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import LowLevelCallable
@@ -56,11 +57,17 @@ class UploadDownload:
 
     @property
     def push_threshold(self) -> float:
-        return exceeding(math.log(self.gamma_d))
+        return self._threshold("gamma_d")
 
     @property
     def threshold(self) -> float:
-        return exceeding(math.log(self.gamma_u))
+        return self._threshold("gamma_u")
+
+    def _threshold(self, name: str) -> float:
+        ratio: float | None = getattr(self, name)
+        if ratio is None:
+            raise InvalidInput(f"this UploadDownload has no {name} yet: call bind(setting), or give it")
+        return exceeding(math.log(ratio))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
@@ -115,6 +122,8 @@ class FedLinUCBNoise(SelfNormalised):
     def radii(self, setting: Setting) -> np.ndarray:
         if self.radius != "theorem":
             return super().radii(setting)
+        if self.C is None:
+            raise InvalidInput("this FedLinUCBNoise has no C yet: call bind(setting), or give it")
         C, M, bias = self.C, setting.n_clients, math.sqrt(setting.ridge) * self.theta_bound
         pulls = setting.horizon / (min(C, 1) * setting.ridge)
         centralised = self.noise_scale * math.sqrt(setting.dim * math.log((1 + pulls) / self.delta)) + bias
@@ -125,13 +134,13 @@ class FedLinUCBNoise(SelfNormalised):
 
 
 @hookimpl
-def fedsuplin_register_triggers(register):
+def fedsuplin_register_triggers(register: Callable[[str, Any], None]) -> None:
     register("dislinucb", DisLinUCBTrigger)
     register("upload-download", UploadDownload)
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register):
+def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> None:
     register("single-player", SinglePlayer)
     register("fedlinucb", FedLinUCBNoise)
 
@@ -225,6 +234,6 @@ BASELINES = {
 
 
 @hookimpl
-def fedsuplin_register_variants(register):
+def fedsuplin_register_variants(register: Callable[[str, Any], None]) -> None:
     for name, variant in BASELINES.items():
         register(name, variant)

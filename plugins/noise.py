@@ -7,8 +7,9 @@ the ridge λ and the bound B on ‖θ‖ put back where the paper has 1 (σ = λ
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -186,7 +187,7 @@ class SelfNormalised(Gaussian):
         return np.zeros(1)
 
 
-def check_radius_parameters(model: object) -> None:
+def check_radius_parameters(model: Gaussian | Bounded) -> None:
     object.__setattr__(model, "theta_bound", not_negative("theta_bound", model.theta_bound))
     object.__setattr__(model, "delta", probability("delta", model.delta))
     object.__setattr__(model, "alpha_scale", not_negative("alpha_scale", model.alpha_scale))
@@ -213,7 +214,7 @@ def halving(first: float, n: int) -> np.ndarray:
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register):
+def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> None:
     register("gaussian", Gaussian)
     register("corrupted", Corrupted)
     register("bounded", Bounded)

@@ -7,6 +7,7 @@ number of pulls and the sum of rewards of each client and arm, from which the ar
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -225,17 +226,17 @@ FED_PE = Variant(
 
 
 @hookimpl
-def fedsuplin_register_policies(register):
+def fedsuplin_register_policies(register: Callable[[str, Any], None]) -> None:
     register("pe", PhasedElimination)
     register("fed-pe", FedPE)
 
 
 @hookimpl
-def fedsuplin_register_noise_models(register):
+def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> None:
     register("phased", PhasedNoise)
 
 
 @hookimpl
-def fedsuplin_register_variants(register):
+def fedsuplin_register_variants(register: Callable[[str, Any], None]) -> None:
     register("pe", PE)
     register("fed-pe", FED_PE)

@@ -5,8 +5,9 @@ The two of the theory name a decision that the engine has compiled; any other po
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import LowLevelCallable
@@ -38,14 +39,14 @@ class Uniform:
 
     def choose(self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float) -> int:
         there = np.flatnonzero(estimates[0] > -np.inf)
-        return there[int(draw * len(there))]
+        return int(there[int(draw * len(there))])
 
     def compiled(self) -> LowLevelCallable:
         return from_cython(formulas, "any_arm")
 
 
 @hookimpl
-def fedsuplin_register_policies(register):
+def fedsuplin_register_policies(register: Callable[[str, Any], None]) -> None:
     register("layered", Layered)
     register("optimism", Optimism)
     register("uniform", Uniform)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from fedsuplin import ArrayProblem, DigitsProblem, FixedArmsProblem, MovieLensProblem, SyntheticProblem, hookimpl
 
 
 @hookimpl
-def fedsuplin_register_problems(register):
+def fedsuplin_register_problems(register: Callable[[str, Any], None]) -> None:
     register("synthetic", SyntheticProblem)
     register("array", ArrayProblem)
     register("fixed-arms", FixedArmsProblem)

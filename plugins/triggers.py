@@ -7,11 +7,13 @@ A trigger fires only when its left side exceeds the threshold by a relative 1e-9
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scipy import LowLevelCallable
 
-from fedsuplin import Setting, hookimpl
+from fedsuplin import InvalidInput, Setting, hookimpl
 from fedsuplin.setting import exceeding, not_negative, positive_integer
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import from_cython
@@ -38,6 +40,8 @@ class Determinant:
 
     @property
     def threshold(self) -> float:
+        if self.C is None:
+            raise InvalidInput("this Determinant has no C yet: call bind(setting), or give it")
         return exceeding(math.log1p(self.C))
 
     def fires(self, gain: float, elapsed: float) -> bool:
@@ -67,6 +71,8 @@ class TimedDeterminant:
 
     @property
     def threshold(self) -> float:
+        if self.D is None:
+            raise InvalidInput(f"this {type(self).__name__} has no D yet: call bind(setting), or give it")
         return exceeding(self.D)
 
     def fires(self, gain: float, elapsed: float) -> bool:
@@ -115,7 +121,7 @@ class Never:
 
 
 @hookimpl
-def fedsuplin_register_triggers(register):
+def fedsuplin_register_triggers(register: Callable[[str, Any], None]) -> None:
     register("determinant", Determinant)
     register("timed-determinant", TimedDeterminant)
     register("periodic", Periodic)

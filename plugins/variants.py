@@ -6,6 +6,9 @@ trigger, sub-Gaussian noise, weight 1, and one client that syncs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from fedsuplin import Variant, hookimpl
 from fedsuplin.bounds import Bound, Claim
 
@@ -60,6 +63,6 @@ ROBUST = Variant(
 
 
 @hookimpl
-def fedsuplin_register_variants(register):
+def fedsuplin_register_variants(register: Callable[[str, Any], None]) -> None:
     for name, variant in {"async": ASYNC, "sync": SYNC, "variance": VARIANCE, "robust": ROBUST}.items():
         register(name, variant)

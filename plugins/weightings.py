@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scipy import LowLevelCallable
 
@@ -78,16 +80,20 @@ class VarianceWeight:
         return math.inf if self.rho is None else 1 / self.rho**2
 
     def weight(self, norm: float, sigma: float) -> float:
-        if self.gamma is None or self.rho is None:
-            raise InvalidInput("this VarianceWeight has no gamma or rho yet: call bind(setting), or give both")
-        return 1 / max(sigma, self.rho, self.gamma * math.sqrt(norm)) ** 2
+        gamma, rho = self._constants()
+        return 1 / max(sigma, rho, gamma * math.sqrt(norm)) ** 2
 
     def compiled(self) -> LowLevelCallable:
-        return from_cython(formulas, "inverse_variance", self.gamma, self.rho)
+        return from_cython(formulas, "inverse_variance", *self._constants())
+
+    def _constants(self) -> tuple[float, float]:
+        if self.gamma is None or self.rho is None:
+            raise InvalidInput("this VarianceWeight has no gamma or rho yet: call bind(setting), or give both")
+        return self.gamma, self.rho
 
 
 @hookimpl
-def fedsuplin_register_weightings(register):
+def fedsuplin_register_weightings(register: Callable[[str, Any], None]) -> None:
     register("unit", Unit)
     register("corruption", CorruptionWeight)
     register("variance", VarianceWeight)

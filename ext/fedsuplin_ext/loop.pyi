@@ -1,41 +1,73 @@
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from fedsuplin.algorithm import Algorithm
+from fedsuplin.problem import Chunk
 
 from .rules import Rule
 
 REFRESH: int
+FIRST_ROOM: int
+TRAFFIC: tuple[str, ...]
 STATUS: tuple[str, ...]
 
 class Engine:
-    client_regret: np.ndarray
-    client_pulls: np.ndarray
-    layer_pulls: np.ndarray
-    recorded: int
     def __init__(
-        self, algorithm: Any, *, budget: float = ..., kernels: str | None = None, refresh: int = ..., key: int = 0
+        self,
+        algorithm: Algorithm,
+        *,
+        budget: float = ...,
+        kernels: str | None = None,
+        refresh: int = ...,
+        key: int = 0,
+        n_clients: int | None = None,
     ) -> None: ...
+    @property
+    def client_regret(self) -> NDArray[np.float64]: ...
+    @property
+    def client_pulls(self) -> NDArray[np.int64]: ...
+    @property
+    def layer_pulls(self) -> NDArray[np.int64]: ...
+    @property
+    def recorded(self) -> int: ...
+    @property
+    def chosen(self) -> int: ...
+    @property
+    def trigger(self) -> Rule: ...
+    @property
+    def weighting(self) -> Rule: ...
+    @property
+    def policy(self) -> Rule | None: ...
+    # Of a phased policy; None until its first phase begins.
+    @property
+    def plan(self) -> NDArray[np.int64] | None: ...
+    @property
+    def counts(self) -> NDArray[np.int64] | None: ...
+    @property
+    def reward_sums(self) -> NDArray[np.float64] | None: ...
+    @property
+    def left(self) -> NDArray[np.int64] | None: ...
+    @property
+    def idle(self) -> NDArray[np.int64] | None: ...
     def record_into(
         self,
-        record_at: np.ndarray,
-        sums: np.ndarray,
-        counts: np.ndarray,
-        by_pull: np.ndarray | None = None,
+        record_at: NDArray[np.int64] | None,
+        sums: NDArray[np.float64] | None,
+        counts: NDArray[np.int64] | None,
+        by_pull: NDArray[np.int32] | None = None,
     ) -> None: ...
-    plan: np.ndarray
-    counts: np.ndarray
-    reward_sums: np.ndarray
-    left: np.ndarray
-    idle: np.ndarray
-    def play(self, chunk: Any, t: int = 0) -> tuple[str, int]: ...
+    def play(self, chunk: Chunk, t: int = 0) -> tuple[str, int]: ...
     def begin_phase(
         self,
-        plan: np.ndarray,
-        idle: np.ndarray,
+        plan: NDArray[np.int64],
+        idle: NDArray[np.int64],
         together: bool,
         *,
-        clients: np.ndarray | None = None,
-        traffic: dict[str, int] | None = None,
+        clients: NDArray[np.int64] | None = None,
+        traffic: Mapping[str, int] | None = None,
     ) -> None: ...
     @property
     def totals_now(self) -> dict[str, float]: ...
@@ -45,8 +77,10 @@ class Engine:
     def drift(self) -> float: ...
     @property
     def memory_used(self) -> int: ...
-    chosen: int
     @property
     def rules(self) -> dict[str, Rule]: ...
+    # Matrices, vectors, numbers and a word, by name.
     def server_layer(self, layer: int) -> dict[str, Any]: ...
     def client_layer(self, client: int, layer: int) -> dict[str, Any]: ...
+
+def whole(upper: NDArray[np.float64]) -> NDArray[np.float64]: ...

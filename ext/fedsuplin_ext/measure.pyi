@@ -1,4 +1,5 @@
 import numpy as np
+from numpy.typing import NDArray
 
 def fma_peak(seconds: float = 0.05, kernels: str | None = None) -> float: ...
 
@@ -7,9 +8,9 @@ class Data:
     n_arms: int
     lanes: int
     ld: int
-    inverse: np.ndarray
-    theta_hat: np.ndarray
-    contexts: np.ndarray
+    inverse: NDArray[np.float64]
+    theta_hat: NDArray[np.float64]
+    contexts: NDArray[np.float64]
     def __init__(self, d: int, n_arms: int, seed: int = 0) -> None: ...
 
 def widths(data: Data, repeats: int, kernels: str | None = None) -> float: ...

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
 
 from fedsuplin_ext import norms
 
+from ..arrays import AnyArray, Clients, Counts, Floats
 from ..errors import InvalidInput
 from ..extras import imported
 from ..problem import as_floats
@@ -35,7 +37,7 @@ class ClassificationProblem(DataProblem):
     True
     """
 
-    classes: np.ndarray
+    classes: AnyArray
     """The label of each arm, sorted."""
 
     def __init__(
@@ -97,18 +99,21 @@ class DigitsProblem(ClassificationProblem):
 
 
 @functools.cache
-def digits() -> tuple[np.ndarray, np.ndarray]:
-    return imported("sklearn.datasets", "datasets", "DigitsProblem").load_digits(return_X_y=True)
+def digits() -> tuple[Floats, Counts]:
+    features, labels = imported("sklearn.datasets", "datasets", "DigitsProblem").load_digits(return_X_y=True)
+    return features, labels
 
 
 class ClassificationStream(DataStream):
     """Random examples, whoever plays; the blocks of the other arms stay zero, so only K × features numbers a pull are written."""
 
+    _problem: ClassificationProblem
+
     def __init__(self, problem: ClassificationProblem, horizon: int, arrival: Any) -> None:
         super().__init__(problem, horizon, arrival)
         (self._which,) = problem._generators(1)
 
-    def _drawn(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, clients: Clients) -> tuple[Floats, Counts]:
         n, problem = len(clients), self._problem
         examples = below(self._which.random(n), problem.n_examples)
         packed = self._room(n)
@@ -120,7 +125,7 @@ class ClassificationStream(DataStream):
 # --- checks --------------------------------------------------------------------------------------------------------------
 
 
-def checked_features(features: Any) -> np.ndarray:
+def checked_features(features: Any) -> Floats:
     examples = as_floats("features", features)
     if examples.ndim != 2 or 0 in examples.shape:
         raise InvalidInput(f"features must have the shape (examples, columns), none of them 0, not {examples.shape}")
@@ -130,7 +135,7 @@ def checked_features(features: Any) -> np.ndarray:
     return examples
 
 
-def checked_labels(labels: Any, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
+def checked_labels(labels: Any, n_examples: int) -> tuple[AnyArray, Counts]:
     """The classes, sorted, and which of them each example has."""
     labels = np.asarray(labels)
     if labels.shape != (n_examples,):
@@ -146,20 +151,22 @@ def checked_labels(labels: Any, n_examples: int) -> tuple[np.ndarray, np.ndarray
     return classes, which
 
 
-def components(examples: np.ndarray, n_features: int) -> np.ndarray:
+def components(examples: Floats, n_features: int) -> Floats:
     """The examples in their first principal components."""
     n_features, most = positive_integer("n_features", n_features), min(examples.shape)
     if n_features > most:
         raise InvalidInput(f"n_features={n_features} is more than the {most} components that {examples.shape} features have")
     decomposition = imported("sklearn.decomposition", "datasets", "n_features")
-    return decomposition.PCA(n_features, random_state=0).fit_transform(examples)
+    found: Floats = decomposition.PCA(n_features, random_state=0).fit_transform(examples)
+    return found
 
 
-def scaled(examples: np.ndarray, constant: bool) -> np.ndarray:
+def scaled(examples: Floats, constant: bool) -> Floats:
     """Centred, with a length of at most 1; with a constant, both parts weigh the same."""
-    centred = examples - examples.mean(axis=0)
-    longest = np.linalg.norm(centred, axis=1).max()
+    centred: Floats = examples - examples.mean(axis=0)
+    longest = float(np.linalg.norm(centred, axis=1).max())
     centred = centred / longest if longest > 0 else centred
     if not constant:
         return np.ascontiguousarray(centred)
-    return np.hstack([centred, np.ones((len(centred), 1))]) / np.sqrt(2)
+    with_constant: Floats = np.hstack([centred, np.ones((len(centred), 1))])
+    return with_constant / math.sqrt(2)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import AnyArray, Clients, Counts, Floats
 from ..errors import InvalidInput
-from ..problem import Chunk, Problem, SyntheticStream, arrival_of
+from ..problem import Chunk, DrawnStream, Problem, arrival_of
 from ..setting import positive_integer
 
-SHARED_STREAMS = 6  # of a seed, which a SyntheticStream counts on; those of the data come after them
+SHARED_STREAMS = 6  # of a seed, which a SyntheticProblem counts on; those of the data come after them
 
 
 class DataProblem(Problem):
@@ -50,12 +51,17 @@ class DataProblem(Problem):
         return [np.random.default_rng(seed) for seed in seeds]
 
 
-class DataStream(SyntheticStream):
-    """Arrivals and memory as in a SyntheticStream. A kind defines `_drawn(clients)`: their contexts and which arm pays."""
+class DataStream(DrawnStream):
+    """A kind defines `_drawn`. It has generators of its own, and no position: a checkpoint takes the pulls again."""
 
-    def position(self) -> None:
-        """A kind has generators of its own: a checkpoint takes the pulls again."""
-        return None
+    _problem: DataProblem
+
+    def __init__(self, problem: DataProblem, horizon: int, arrival: Any) -> None:
+        super().__init__(problem, horizon, arrival, problem._seeds()[-1])
+
+    def _drawn(self, clients: Clients) -> tuple[Floats, Counts]:
+        """The contexts of these clients, and which arm pays."""
+        raise NotImplementedError
 
     def take(self, n: int) -> Chunk:
         clients = self._clients(self._start, n)
@@ -67,12 +73,12 @@ class DataStream(SyntheticStream):
         return Chunk(contexts=contexts, clients=clients, noise=np.zeros(n), sigma=sigma, rewards=rewards)
 
 
-def below(numbers: np.ndarray, limit: Any) -> np.ndarray:
+def below(numbers: Floats, limit: Any) -> Counts:
     """Numbers uniform in [0, 1) as whole numbers from 0 to limit - 1: one draw each, so that a stream may be cut anywhere."""
-    return (numbers * limit).astype(np.int64)
+    return np.asarray(numbers * limit).astype(np.int64)
 
 
-def earlier(values: np.ndarray) -> np.ndarray:
+def earlier(values: AnyArray) -> Counts:
     """For each entry, how many before it are the same."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]

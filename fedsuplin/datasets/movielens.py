@@ -12,12 +12,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsuplin_ext import norms
 
+from ..arrays import Clients, Counts, Flags, Floats
 from ..errors import InvalidInput
 from ..extras import imported
 from ..setting import positive_integer
@@ -71,7 +73,7 @@ class MovieLensProblem(DataProblem):
     """How many users pass the filter; the first `n_clients` of them play."""
     n_positives: int
     """How many ratings above 3 they have: the paper counts 37 users and 121 934 of these in ml-20m."""
-    users: np.ndarray
+    users: NDArray[np.int32]
     """The id of each client's user."""
     n_movies: int
     """How many movies have features, so can be an arm."""
@@ -84,7 +86,7 @@ class MovieLensProblem(DataProblem):
 
     def __init__(
         self,
-        folder: str | os.PathLike,
+        folder: str | os.PathLike[str],
         *,
         dim: int = 25,
         n_arms: int = 20,
@@ -131,7 +133,7 @@ class MovieLensProblem(DataProblem):
                 )
 
     @functools.cached_property
-    def _order(self) -> np.ndarray:
+    def _order(self) -> Counts:
         """The liked movies of each client in the order in which they come, client after client."""
         (shuffle,) = self._generators(1)
         clients = np.repeat(np.arange(self.n_clients), self._liked.counts)
@@ -154,12 +156,14 @@ class MovieLensProblem(DataProblem):
 class MovieLensStream(DataStream):
     """Draws rounds for whoever plays. Each pull takes the same number of random numbers, so a stream may be cut anywhere."""
 
+    _problem: MovieLensProblem
+
     def __init__(self, problem: MovieLensProblem, horizon: int, arrival: Any) -> None:
         super().__init__(problem, horizon, arrival)
         _, self._others, self._places = problem._generators(3)  # the first is for the order of positives
         self._turns = np.zeros(problem.n_clients, np.int64)
 
-    def _drawn(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, clients: Clients) -> tuple[Floats, Counts]:
         n, problem = len(clients), self._problem
         places = below(self._places.random(n), problem.n_arms)
         movies = np.empty((n, problem.n_arms), np.int64)
@@ -170,14 +174,14 @@ class MovieLensStream(DataStream):
         norms.pack(problem._features.take(movies, axis=0), None, 1.0, packed)
         return packed, places
 
-    def _liked_of(self, clients: np.ndarray) -> np.ndarray:
+    def _liked_of(self, clients: Clients) -> Counts:
         """The next of each client's positives."""
         liked = self._problem._liked
         turns = self._turns[clients] + earlier(clients)
         self._turns += np.bincount(clients, minlength=len(self._turns))
         return self._problem._order[liked.starts[clients] + turns % liked.counts[clients]]
 
-    def _unrated_of(self, clients: np.ndarray) -> np.ndarray:
+    def _unrated_of(self, clients: Clients) -> Counts:
         """n_arms - 1 distinct movies that the client has not rated: which of the unrated ones, then which movies these are."""
         problem = self._problem
         unrated = problem.n_movies - problem._rated.counts[clients]
@@ -185,7 +189,7 @@ class MovieLensStream(DataStream):
         return problem._rated.absent(clients, which)
 
 
-def distinct(numbers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def distinct(numbers: Floats, sizes: Counts) -> Counts:
     """In each row k different numbers below its size, every set of k as likely: Floyd's algorithm, from n × k uniform numbers.
 
     Column i draws from 0..top; what an earlier column has already becomes top, which none of them can be.
@@ -207,15 +211,15 @@ def distinct(numbers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 class ByClient:
     """Movies (rows of the features) of each client, sorted, client after client."""
 
-    movies: np.ndarray
-    starts: np.ndarray
-    counts: np.ndarray
-    keys: np.ndarray
+    movies: Counts
+    starts: Counts
+    counts: Counts
+    keys: Counts
     """client · n_movies + how many movies before this one are not in the client's list: sorted, so that it can be searched."""
     n_movies: int
 
     @classmethod
-    def of(cls, ratings: Ratings, features: Features, clients: np.ndarray) -> tuple[ByClient, ByClient]:
+    def of(cls, ratings: Ratings, features: Features, clients: Counts) -> tuple[ByClient, ByClient]:
         """What these users have rated, and what they have liked, of the movies that can be an arm."""
         lengths = ratings.starts[clients + 1] - ratings.starts[clients]
         at = np.concatenate([np.arange(ratings.starts[user], ratings.starts[user + 1]) for user in clients])
@@ -223,10 +227,11 @@ class ByClient:
         known = np.append(features.row, -1)[ratings.movies[at]]  # a movie that is not in the list has the index -1
         kept = known >= 0
         liked = kept & ratings.positive[at]
-        return tuple(cls.grouped(known[part], who[part], len(clients), len(features.table)) for part in (kept, liked))
+        rated, good = (cls.grouped(known[part], who[part], len(clients), len(features.table)) for part in (kept, liked))
+        return rated, good
 
     @classmethod
-    def grouped(cls, movies: np.ndarray, who: np.ndarray, n_clients: int, n_movies: int) -> ByClient:
+    def grouped(cls, movies: Counts, who: Counts, n_clients: int, n_movies: int) -> ByClient:
         order = np.lexsort((movies, who))
         movies, who = movies[order], who[order]
         counts = np.bincount(who, minlength=n_clients)
@@ -234,7 +239,7 @@ class ByClient:
         keys = who * n_movies + movies - (np.arange(len(movies)) - starts[who])
         return cls(movies, starts, counts, keys, n_movies)
 
-    def absent(self, clients: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def absent(self, clients: Clients, which: Counts) -> Counts:
         """The movies that are number `which` (n × k) of those not in the client's list: none has to be listed for that."""
         found = np.searchsorted(self.keys, clients[:, None].astype(np.int64) * self.n_movies + which, side="right")
         return which + found - self.starts[clients][:, None]
@@ -243,7 +248,7 @@ class ByClient:
 # --- which users ---------------------------------------------------------------------------------------------------------
 
 
-def passing_users(ratings: Ratings, most_active: int | None, min_positives: int | None) -> tuple[np.ndarray, int]:
+def passing_users(ratings: Ratings, most_active: int | None, min_positives: int | None) -> tuple[Counts, int]:
     """The users that the filter leaves, most positives first, then by id; and how many positives they have."""
     if most_active is not None and min_positives is not None:
         raise InvalidInput("give either most_active (how many users) or min_positives (more than so many each), not both")
@@ -282,8 +287,8 @@ def n_of_clients(n_clients: int | None, n_users: int) -> int:
 class Features:
     """A row of length 1 for each movie that has words, and for each movie of the list which row it is (-1: none)."""
 
-    table: np.ndarray
-    row: np.ndarray
+    table: Floats
+    row: Counts
     n_words: int
     explained_variance: float
 
@@ -320,38 +325,48 @@ class Ratings:
     """What a folder holds: a document for each movie; each user's ratings from starts[user] to starts[user + 1]."""
 
     documents: list[str]
-    users: np.ndarray  # ids
-    starts: np.ndarray
-    movies: np.ndarray  # the movie's place among the documents, -1 where it has none
-    positive: np.ndarray
+    users: NDArray[np.int32]  # ids
+    starts: Counts
+    movies: NDArray[np.int32]  # the movie's place among the documents, -1 where it has none
+    positive: Flags
 
+
+class Stamp(NamedTuple):
+    """What says that a file is still as it was."""
+
+    path: str
+    changed: int
+    size: int
+
+
+Stamps = tuple[Stamp, Stamp, Stamp | None]  # of movies, ratings and tags
 
 LOADING = threading.Lock()  # a sweep makes the problem in many threads: one reads, the others wait for what it found
 
 
-def loaded(folder: str | os.PathLike, dim: int) -> tuple[Ratings, Features]:
+def loaded(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Features]:
     """What a folder holds, read once a process as long as its files stay as they are."""
-    files = files_of(folder)
-    stamps = tuple(None if file is None else (str(file.resolve()), *stamp(file)) for file in files)
+    movies, ratings, tags = files_of(folder)
+    stamps = (stamp(movies), stamp(ratings), None if tags is None else stamp(tags))
     with LOADING:
         return parsed(stamps), featured(stamps, dim)
 
 
-def stamp(file: Path) -> tuple[int, int]:
+def stamp(file: Path) -> Stamp:
     found = file.stat()
-    return found.st_mtime_ns, found.st_size
+    return Stamp(str(file.resolve()), found.st_mtime_ns, found.st_size)
 
 
 @functools.lru_cache(maxsize=2)
-def parsed(stamps: tuple) -> Ratings:
-    movies, ratings, tags = (None if each is None else Path(each[0]) for each in stamps)
-    listed = table_of(movies, {"movieId": "int32", "genres": "str"}).drop_duplicates("movieId")
-    tagged = None if tags is None else table_of(tags, {"movieId": "int32", "tag": "str"})
-    return by_user(ratings, listed["movieId"], documents_of(listed, tagged))
+def parsed(stamps: Stamps) -> Ratings:
+    movies, ratings, tags = stamps
+    listed = table_of(Path(movies.path), {"movieId": "int32", "genres": "str"}).drop_duplicates("movieId")
+    tagged = None if tags is None else table_of(Path(tags.path), {"movieId": "int32", "tag": "str"})
+    return by_user(Path(ratings.path), listed["movieId"], documents_of(listed, tagged))
 
 
 @functools.lru_cache(maxsize=4)
-def featured(stamps: tuple, dim: int) -> Features:
+def featured(stamps: Stamps, dim: int) -> Features:
     return reduced(parsed(stamps).documents, dim)
 
 
@@ -374,7 +389,7 @@ def by_user(file: Path, movie_ids: pandas.Series, documents: list[str]) -> Ratin
     )
 
 
-def by_user_and_movie(user: np.ndarray, movie: np.ndarray) -> Any:
+def by_user_and_movie(user: NDArray[np.int32], movie: NDArray[np.int32]) -> Any:
     """What brings ratings into that order and keeps the last of a pair; nothing to do where they come so, as in most releases."""
     if ((np.diff(user) > 0) | ((np.diff(user) == 0) & (np.diff(movie) > 0))).all():
         return slice(None)
@@ -396,7 +411,7 @@ def pairs(table: pandas.DataFrame) -> Iterator[tuple[int, str]]:
     return zip(*(table[name].tolist() for name in table), strict=True)
 
 
-def files_of(folder: str | os.PathLike) -> tuple[Path, Path, Path | None]:
+def files_of(folder: str | os.PathLike[str]) -> tuple[Path, Path, Path | None]:
     """Movies, ratings and, if there are any, tags: as .csv (ml-20m, ml-25m, ml-latest) or as .dat (ml-1m, ml-10m)."""
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidInput(f"folder must be the path of a MovieLens folder, not {folder!r}")

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..arrays import Counts, Flags, Floats
 from ..errors import InvalidInput, MissingExtra, unknown
 from ..extras import imported
-from ..problem import ArrayProblem
+from ..problem import ArrayProblem, Number
 from ..setting import positive
 from .drawn import earlier
 
@@ -31,13 +33,13 @@ class TableProblem(ArrayProblem):
     (['a', 'b'], [1, 2], ['x'])
     """
 
-    client_labels: list
+    client_labels: list[Any]
     """What client 0, 1, … was called."""
-    round_labels: list
+    round_labels: list[Any]
     """What each round was called, in the order in which they are played."""
     feature_names: list[str]
 
-    def __init__(self, *arrays: Any, clients: list, rounds: list, features: list[str], **given: Any) -> None:
+    def __init__(self, *arrays: Any, clients: list[Any], rounds: list[Any], features: list[str], **given: Any) -> None:
         super().__init__(*arrays, **given)
         self.client_labels, self.round_labels, self.feature_names = clients, rounds, features
 
@@ -93,10 +95,9 @@ def problem_from_table(
     if missing == "error":
         refuse_missing(rewards, mask, rounds)
     given |= {} if noise_scale is None else {"noise_scale": noise_scale}
-    labels = {"clients": clients, "rounds": rounds, "features": names}
     playing = client_of_round(which, who, rounds, client)
-    sizes = {"mask": None if mask.all() else mask, "n_clients": len(clients)}
-    return TableProblem(contexts, playing, **given, **sizes, **labels)
+    sizes: dict[str, Any] = {"mask": None if mask.all() else mask, "n_clients": len(clients)}
+    return TableProblem(contexts, playing, **given, **sizes, clients=clients, rounds=rounds, features=names)
 
 
 # --- the table -----------------------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def feature_columns(frame: pandas.DataFrame, special: tuple[str, str, str], feat
     return names
 
 
-def ranked(frame: pandas.DataFrame, name: str) -> tuple[list, np.ndarray]:
+def ranked(frame: pandas.DataFrame, name: str) -> tuple[list[Any], Counts]:
     """The different values of a column in order, and for each row which of them it has."""
     column = frame[name]
     if column.isna().any():
@@ -165,7 +166,7 @@ def ranked(frame: pandas.DataFrame, name: str) -> tuple[list, np.ndarray]:
     return values, np.array([rank[label] for label in labels])
 
 
-def numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = False) -> np.ndarray:
+def numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = False) -> Floats:
     """Columns as floats, a row a row of the table."""
     for name in names:
         try:
@@ -178,14 +179,14 @@ def numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = False) -
     return np.column_stack([frame[name].to_numpy(np.float64, na_value=np.nan) for name in names])
 
 
-def filled(at: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarray:
+def filled(at: tuple[Counts, Counts], values: NDArray[Number]) -> NDArray[Number]:
     """Rows of the table as rounds × arms (× features), zero where a round has no such arm."""
     out = np.zeros((at[0].max() + 1, at[1].max() + 1, *values.shape[1:]), values.dtype)
     out[at] = values
     return out
 
 
-def client_of_round(which: np.ndarray, who: np.ndarray, rounds: list, name: str) -> np.ndarray:
+def client_of_round(which: Counts, who: Counts, rounds: list[Any], name: str) -> Counts:
     playing = np.zeros(len(rounds), np.int64)
     playing[which] = who
     differs = playing[which] != who
@@ -197,7 +198,7 @@ def client_of_round(which: np.ndarray, who: np.ndarray, rounds: list, name: str)
 # --- rewards that nobody saw ---------------------------------------------------------------------------------------------
 
 
-def refuse_missing(rewards: np.ndarray, mask: np.ndarray, rounds: list) -> None:
+def refuse_missing(rewards: Floats, mask: Flags, rounds: list[Any]) -> None:
     unseen = np.isnan(rewards)
     if unseen.any():
         row, arm = np.argwhere(unseen)[0]
@@ -207,7 +208,7 @@ def refuse_missing(rewards: np.ndarray, mask: np.ndarray, rounds: list) -> None:
         )
 
 
-def modelled(contexts: np.ndarray, rewards: np.ndarray, mask: np.ndarray, ridge: float, seed: int) -> dict[str, Any]:
+def modelled(contexts: Floats, rewards: Floats, mask: Flags, ridge: float, seed: int) -> dict[str, Any]:
     """θ̂ = (λI + Σ x xᵀ)⁻¹ Σ r x over the known rewards, and noise from what it leaves unexplained."""
     known = mask & ~np.isnan(rewards)
     if not known.any():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from .ledger import Ledger, Refused
 from .telemetry import log
@@ -21,6 +21,9 @@ from .wire import RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
 
 Work = Callable[..., Awaitable[Any]]
 Where = tuple[int, int]  # epoch and round: both only grow
+Closed = tuple[dict[int, SyncAnswer | Refused] | None, Where]
+Answer = TypeVar("Answer", RoundAnswer, SyncAnswer)
+Call = asyncio.Future[Any]  # a call that waits: for the answer of its kind, or for None
 
 
 class Barrier:
@@ -36,9 +39,9 @@ class Barrier:
         self._reports: dict[int, RoundRequest] = {}
         self._asked: set[int] | None = None  # layers; None in the first phase
         self._uploads: dict[int, SyncRequest] = {}
-        self._waiting: dict[int, asyncio.Future] = {}  # by client, its call that has no answer yet
+        self._waiting: dict[int, Call] = {}  # by client, its call that has no answer yet
         self._timer: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Task | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._stopped = False
 
     # --- what clients do ------------------------------------------------------------------------------------------------------
@@ -54,7 +57,7 @@ class Barrier:
             if self._asked is not None:  # its answer was lost, or it is late, but not too late
                 self._asked.update(request.asking)
                 return RoundAnswer(*self._where, wanted=True)
-            answer = await self._waits(client_id)
+            answer = await self._waits(client_id, RoundAnswer)
             if answer is not None:
                 return answer
 
@@ -70,7 +73,7 @@ class Barrier:
                 )
             self._expected.add(client_id)
             self._uploads[client_id] = request
-            answer = await self._waits(client_id)
+            answer = await self._waits(client_id, SyncAnswer)
             if answer is not None:
                 return answer
 
@@ -78,7 +81,8 @@ class Barrier:
         """A client has come, or come back: it is waited for from the next round on. What another session of it said is void."""
         if client_id not in self._expected:
             self._joining.add(client_id)
-        for those in (self._reports, self._uploads):
+        said: tuple[dict[int, RoundRequest], dict[int, SyncRequest]] = (self._reports, self._uploads)
+        for those in said:
             if client_id in those and those[client_id].session != session:
                 del those[client_id]
                 self._tell([client_id], None)
@@ -87,10 +91,10 @@ class Barrier:
     def left(self, client_ids: Iterable[int], where: Where) -> None:
         """Clients have sent their last uploads, which are merged; the ledger is now at `where`."""
         for client_id in client_ids:
-            for those in (self._expected, self._joining):
-                those.discard(client_id)
-            for those in (self._reports, self._uploads):
-                those.pop(client_id, None)
+            self._expected.discard(client_id)
+            self._joining.discard(client_id)
+            self._reports.pop(client_id, None)
+            self._uploads.pop(client_id, None)
             self._tell([client_id], Refused("round", f"client {client_id} has left this round"))
         self._catch_up(where)
         self._step()
@@ -111,7 +115,8 @@ class Barrier:
         while True:
             if self._stopped:
                 raise Refused("stopping", STOPPING)
-            answer, where = await self._work(self._look, client_id, request)
+            found: tuple[SyncAnswer | None, Where] = await self._work(self._look, client_id, request)
+            answer, where = found
             if self._closing is not None:
                 await asyncio.wait([self._closing])
                 continue
@@ -124,19 +129,24 @@ class Barrier:
 
     def _look(self, client_id: int, request: RoundRequest | SyncRequest) -> tuple[SyncAnswer | None, Where]:
         """Where the ledger lives: is it in order, and is there something to answer at once?"""
-        found, ledger = self._ledger.look(client_id, request), self._ledger
-        answer = {"new": lambda: None, "over": ledger.answer, "known": lambda: ledger.known(request)}[found]()
+        found, ledger, answer = self._ledger.look(client_id, request), self._ledger, None
+        if found == "over":
+            answer = ledger.answer()
+        elif found == "known" and isinstance(request, SyncRequest):
+            answer = ledger.known(request)
         return answer, (ledger.epoch, ledger.round)
 
-    async def _waits(self, client_id: int) -> RoundAnswer | SyncAnswer | None:
+    async def _waits(self, client_id: int, kind: type[Answer]) -> Answer | None:
         """For the end of the phase. None: something has happened in between, look again. A client has one call that waits: a
         new one takes the place of the one before, which was lost on the way."""
         self._tell([client_id], Refused("round", f"another call of client {client_id} took the place of this one"))
-        self._waiting[client_id] = future = asyncio.get_running_loop().create_future()
+        future: Call = asyncio.get_running_loop().create_future()
+        self._waiting[client_id] = future
         if self._timer is None:
             self._set_timer(True)
         self._step()
-        return await future
+        answer = await future
+        return answer if isinstance(answer, kind) else None
 
     def _tell(self, client_ids: Iterable[int], answer: RoundAnswer | SyncAnswer | Exception | None) -> None:
         give([self._waiting.pop(client_id) for client_id in client_ids if client_id in self._waiting], answer)
@@ -186,11 +196,12 @@ class Barrier:
             sorted(self._asked or ()),
         )  # in an order that does not depend on time
         try:
-            answers, where = await self._work(self._close_round, self._where, uploads, asked)
+            closed: Closed = await self._work(self._close_round, self._where, uploads, asked)
         except Exception as error:
             self._again()
             give(waiting.values(), error)
         else:
+            answers, where = closed
             nobody_asked = RoundAnswer(*where, wanted=False)
             for client_id, future in waiting.items():
                 give([future], None if answers is None else answers.get(client_id) if asked else nobody_asked)
@@ -199,12 +210,12 @@ class Barrier:
         finally:
             self._closing = None
 
-    def _close_round(
-        self, where: Where, uploads: dict[int, SyncRequest], asked: list[int]
-    ) -> tuple[dict[int, SyncAnswer | Refused] | None, Where]:
+    def _close_round(self, where: Where, uploads: dict[int, SyncRequest], asked: list[int]) -> Closed:
         """Where the ledger lives. What was in order when it came may not be any more: another session, or a new epoch, in
         which case there is nothing to close (None)."""
-        ledger, fit, answers = self._ledger, {}, {}
+        ledger = self._ledger
+        fit: dict[int, SyncRequest] = {}
+        answers: dict[int, SyncAnswer | Refused] = {}
         if (ledger.epoch, ledger.round) != where:
             return None, (ledger.epoch, ledger.round)
         for client_id, request in uploads.items():
@@ -248,7 +259,7 @@ class Barrier:
 STOPPING = "the server is going down: try again"
 
 
-def give(futures: Iterable[asyncio.Future], answer: Any) -> None:
+def give(futures: Iterable[Call], answer: Any) -> None:
     """An answer to calls that wait, or an exception; calls that were given up are left alone."""
     for future in futures:
         if future.done():

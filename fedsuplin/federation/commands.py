@@ -80,6 +80,7 @@ NETWORK = [
 @click.pass_context
 def serve_command(
     context: click.Context,
+    /,
     variant: str | None,
     store: Path,
     address: str,

@@ -73,10 +73,10 @@ def connect(
     *,
     client_id: int,
     token: str | None = None,
-    store: str | os.PathLike | None = None,
-    ca: str | os.PathLike | None = None,
-    cert: str | os.PathLike | None = None,
-    key: str | os.PathLike | None = None,
+    store: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
     seed: int = 0,
     algorithm: Algorithm | Any = None,
     wait: float = 30.0,
@@ -111,10 +111,10 @@ async def connect_async(
     *,
     client_id: int,
     token: str | None = None,
-    store: str | os.PathLike | None = None,
-    ca: str | os.PathLike | None = None,
-    cert: str | os.PathLike | None = None,
-    key: str | os.PathLike | None = None,
+    store: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
     seed: int = 0,
     algorithm: Algorithm | Any = None,
     wait: float = 30.0,
@@ -142,7 +142,7 @@ def _prepared(
     address: str,
     client_id: int,
     token: str | None,
-    store: str | os.PathLike | None,
+    store: str | os.PathLike[str] | None,
     ca: Any,
     cert: Any,
     key: Any,
@@ -185,6 +185,7 @@ class Told:
     """What a connection says of itself. Nothing here waits."""
 
     _link: Link
+    _calls: Calls
 
     @property
     def client_id(self) -> int:
@@ -193,7 +194,7 @@ class Told:
     @property
     def algorithm(self) -> Algorithm:
         """The server's; of this epoch, where nobody knows the horizon."""
-        return self._link.client.algorithm
+        return self._link.player.algorithm
 
     @property
     def epoch(self) -> int:
@@ -206,13 +207,13 @@ class Told:
 
     @property
     def n_open(self) -> int:
-        return self._link.client.n_open
+        return self._link.player.n_open
 
     @property
     def open(self) -> tuple[int, ...]:
         """The ids of the decisions that wait for their reward."""
         with self._link.changed:
-            return tuple(self._link.client._open)
+            return tuple(self._link.player._open)
 
     @property
     def wants_sync(self) -> bool:
@@ -231,7 +232,7 @@ class Told:
 
     def layer(self, layer: int) -> dict[str, Any]:
         """A copy of what the client knows of a layer."""
-        return self._link.client.layer(layer)
+        return self._link.player.layer(layer)
 
     def stats(self) -> dict[str, Any]:
         """Counts: what was observed, synced, sent and received, and what failed."""
@@ -526,7 +527,7 @@ class AsyncDriver:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._call: Any = None
-        self._task: asyncio.Task | None = None
+        self._task: asyncio.Task[None] | None = None
         link.on_change = self._changed
 
     def start(self) -> None:
@@ -570,7 +571,8 @@ class AsyncDriver:
             link.failed(request.number, error.code().name, error.details() or "")
         except asyncio.CancelledError:
             link.retracted(request.number)
-            if asyncio.current_task().cancelling():  # not the call, but we
+            us = asyncio.current_task()
+            if us is not None and us.cancelling():  # not the call, but we
                 raise
         else:
             link.answered(request.number, data)

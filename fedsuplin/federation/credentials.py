@@ -91,7 +91,7 @@ class Tokens:
         return found
 
     @classmethod
-    def read(cls, path: str | os.PathLike) -> Tokens:
+    def read(cls, path: str | os.PathLike[str]) -> Tokens:
         """From a file that `fedsuplin tokens` wrote."""
         try:
             told = json.loads(Path(path).read_text("utf-8"))
@@ -120,14 +120,14 @@ def new_tokens(client_ids: Iterable[int]) -> dict[int, str]:
     return {client_id: secrets.token_urlsafe(TOKEN_BYTES) for client_id in client_ids}
 
 
-def write_hashes(path: str | os.PathLike, tokens: Mapping[int, str]) -> None:
+def write_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) -> None:
     """The file that a server reads."""
     with whole(path, encoding="utf-8") as file:
         json.dump({str(client_id): hash_of(token) for client_id, token in tokens.items()}, file, indent=1)
         file.write("\n")
 
 
-def write_secret(path: str | os.PathLike, token: str) -> None:
+def write_secret(path: str | os.PathLike[str], token: str) -> None:
     """A new file that only its owner reads, from the first byte on."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(token + "\n")
@@ -147,11 +147,11 @@ class Listening:
     """
 
     address: str = "127.0.0.1:0"
-    tls_cert: str | os.PathLike | None = None
-    tls_key: str | os.PathLike | None = None
-    client_ca: str | os.PathLike | None = None
+    tls_cert: str | os.PathLike[str] | None = None
+    tls_key: str | os.PathLike[str] | None = None
+    client_ca: str | os.PathLike[str] | None = None
     """Clients need a certificate of this authority, with the common name client-<id>."""
-    tokens: str | os.PathLike | None = None
+    tokens: str | os.PathLike[str] | None = None
     """A file of hashes, which `fedsuplin tokens` makes. With client_ca too, a client needs both."""
     plaintext: bool = False
     """Listen without TLS where others can read along."""
@@ -249,7 +249,9 @@ def target_of(address: str, *, plaintext: bool = False) -> tuple[str, bool]:
 
 
 def channel_credentials(
-    ca: str | os.PathLike | None = None, cert: str | os.PathLike | None = None, key: str | os.PathLike | None = None
+    ca: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Any:
     """What grpc needs to call a TLS port; without `ca` it believes whom the system does."""
     grpc = imported("grpc", "federation", "fsl.connect")
@@ -273,7 +275,7 @@ def metadata_of(token: str | None) -> tuple[tuple[str, str], ...]:
 
 def _checked_pem(cert: Any, key: Any, ca: Any) -> tuple[bytes | None, bytes | None, bytes | None]:
     """The bytes of the files, which grpc would only say "failed" of if they were wrong."""
-    found = tuple(None if path is None else _read(path) for path in (cert, key, ca))
+    chain, secret, authority = (None if path is None else _read(path) for path in (cert, key, ca))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         if cert is not None:
@@ -285,7 +287,7 @@ def _checked_pem(cert: Any, key: Any, ca: Any) -> tuple[bytes | None, bytes | No
             context.load_verify_locations(cafile=ca)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidInput(f"{ca} holds no certificates in PEM form: {_why(error)}") from None
-    return found
+    return chain, secret, authority
 
 
 def _read(path: Any) -> bytes:

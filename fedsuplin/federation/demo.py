@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from rich.console import Console, Group
@@ -64,10 +64,13 @@ class Verdict(NamedTuple):
 # --- processes -------------------------------------------------------------------------------------------------------------
 
 
+Lines: TypeAlias = "queue.Queue[tuple[Process, str, str | None]]"
+
+
 class Process:
     """A process whose lines come to a queue, as (process, stream, line); a line of None when it has said its last."""
 
-    def __init__(self, name: str, arguments: list[str], lines: queue.Queue) -> None:
+    def __init__(self, name: str, arguments: list[str], lines: Lines) -> None:
         self.name, self.last_words = name, "it said nothing"
         self._popen = subprocess.Popen(
             [*PLAYER, *arguments],
@@ -85,7 +88,7 @@ class Process:
         for reader in self._readers:
             reader.start()
 
-    def _read(self, stream: str, file: Any, lines: queue.Queue) -> None:
+    def _read(self, stream: str, file: Any, lines: Lines) -> None:
         with file:
             for line in file:
                 if stream == "err" and line.strip():
@@ -146,7 +149,7 @@ class Demo:
     ) -> None:
         self.world, self.seconds, self.screen, self._stopped = world, seconds, screen, stopped
         self._kill_every, self._folder, self._random = kill_every, folder, random.Random(world.seed)
-        self._lines: queue.Queue = queue.Queue()
+        self._lines: Lines = queue.Queue()
         self._processes: dict[str, Process] = {}
         self.clients = [Standing() for _ in range(world.n_clients)]
         self.server, self.server_kills, self.address = "starting", 0, "127.0.0.1:0"
@@ -358,7 +361,8 @@ class LiveScreen(Screen):
 
     def __init__(self, console: Console, live: Live) -> None:
         super().__init__(console)
-        self._live, self._events = live, deque(maxlen=MOST_EVENTS)
+        self._live = live
+        self._events: deque[Text] = deque(maxlen=MOST_EVENTS)
 
     def event(self, text: str, style: str = "") -> None:
         self._events.append(Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (text, style)))
@@ -441,8 +445,8 @@ def run(variant: str, *, clients: int, pulls: int, seconds: float, kill_every: f
     check(world)
     with stop_signals() as stopped, tempfile.TemporaryDirectory(prefix="fedsuplin-demo-") as folder:
         with screen_for(console) as screen:
-            given = {"folder": Path(folder), "screen": screen, "stopped": stopped}
-            demo = Demo(world, seconds=seconds, kill_every=kill_every, **given)
+            where = Path(folder)
+            demo = Demo(world, seconds=seconds, kill_every=kill_every, folder=where, screen=screen, stopped=stopped)
             found = demo.play()
         tell(demo, found, console)
     return found.right

@@ -59,7 +59,7 @@ class Memory:
 class Journal(Memory):
     """The file of a client."""
 
-    def __init__(self, path: str | os.PathLike) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = opened(self.path, STORE)
         self.n_events = self._file.execute("SELECT count(*) FROM events").fetchone()[0]

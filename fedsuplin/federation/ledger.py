@@ -83,9 +83,17 @@ class Ledger:
     0
     """
 
-    def __init__(self, path: str | os.PathLike, plan: Plan | None = None) -> None:
+    plan: Plan
+    server: Server
+    _counts: dict[str, int]
+
+    def __init__(self, path: str | os.PathLike[str], plan: Plan | None = None) -> None:
         self.path = Path(path)
         self._file = opened(self.path, STORE)
+        self._changed: set[int] = set()  # layers, since the last commit
+        self._sums: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # A, packed, and b, by layer: as they were committed
+        self._download: Download | None = None
+        self._members: dict[int, Member] = {}
         try:
             self._begin(plan)
         except BaseException:
@@ -144,8 +152,15 @@ class Ledger:
                 raise Refused(
                     "round", f"client {client_id} has had {member.generation} sessions: ask again, and join as the next"
                 )
-            begun = {"session": request.session, "generation": request.generation, "seen": time.time()}
-            member = member._replace(**begun, sequence=NO_SEQUENCE, digest=b"", layers="[]", epoch=self.epoch)
+            member = member._replace(
+                session=request.session,
+                generation=request.generation,
+                sequence=NO_SEQUENCE,
+                digest=b"",
+                layers="[]",
+                epoch=self.epoch,
+                seen=time.time(),
+            )
             with self._changing():
                 self._put(client_id, member)
         known = member.sequence if member.session == request.session else NO_SEQUENCE
@@ -155,8 +170,8 @@ class Ledger:
 
     def look(self, client_id: int, request: SyncRequest | RoundRequest) -> str:
         """ "new", "known" (this upload was merged before) or "over" (its round or its epoch is); anything else is Refused."""
-        syncs = isinstance(request, SyncRequest)
-        self._check_identity(client_id, request.upload.client_id if syncs else request.client_id)
+        named = request.upload.client_id if isinstance(request, SyncRequest) else request.client_id
+        self._check_identity(client_id, named)
         if request.fingerprint != self.fingerprint:
             raise Refused("algorithm", OTHER_ALGORITHM)
         member = self._members.get(client_id)
@@ -164,13 +179,14 @@ class Ledger:
             raise Refused("session", f"client {client_id} has joined anew since, or never: this session is over")
         if request.epoch > self.epoch:
             raise Refused("malformed", f"epoch {request.epoch} has not begun: it is epoch {self.epoch}")
-        if syncs and not NO_SEQUENCE < request.sequence < LARGEST_SEQUENCE:
-            raise Refused("malformed", f"uploads are numbered from 1 on, not {request.sequence}")
-        if syncs and request.sequence <= member.sequence:
-            return self._seen_before(client_id, request, member)
+        if isinstance(request, SyncRequest):
+            if not NO_SEQUENCE < request.sequence < LARGEST_SEQUENCE:
+                raise Refused("malformed", f"uploads are numbered from 1 on, not {request.sequence}")
+            if request.sequence <= member.sequence:
+                return self._seen_before(client_id, request, member)
         if request.epoch < self.epoch:
             return "over"
-        if syncs:
+        if isinstance(request, SyncRequest):
             self._check_gap(client_id, request, member)
             self._check_upload(request)
         return self._look_at_round(request)
@@ -222,7 +238,7 @@ class Ledger:
 
     def sync(self, requests: Sequence[tuple[int, SyncRequest]]) -> list[SyncAnswer | Refused]:
         """Merge what several clients have sent, in one commit; each gets its answer, with the same download."""
-        answers: list[SyncAnswer | Refused | None] = [None] * len(requests)
+        answers: dict[int, SyncAnswer | Refused] = {}  # by request
         accepted: dict[int, int] = {}  # by client: which of the requests
         for i, (client_id, request) in enumerate(requests):
             try:
@@ -232,12 +248,12 @@ class Ledger:
                     accepted[client_id] = i
             except Refused as error:
                 answers[i] = error
-        for client_id, i in self._merge({number: requests[i][1] for number, i in accepted.items()}).items():
-            answers[accepted[client_id]] = i
+        for client_id, refused in self._merge({number: requests[i][1] for number, i in accepted.items()}).items():
+            answers[accepted[client_id]] = refused
         for i, (client_id, request) in enumerate(requests):
-            if answers[i] is None:
+            if i not in answers:
                 answers[i] = self.known(request) if request.sequence <= self._members[client_id].sequence else self.answer()
-        return answers
+        return [answers[i] for i in range(len(requests))]
 
     def _merge(self, requests: dict[int, SyncRequest]) -> dict[int, Refused]:
         """All of them in one commit. If their sum can't be, one by one, and those that can't be are named."""
@@ -297,9 +313,16 @@ class Ledger:
         for (client_id, request), upload in zip(requests.items(), uploads, strict=True):
             member, pulls = self._members[client_id], int(upload.pulls.sum())
             merged += pulls
-            changed = {"sequence": request.sequence, "digest": digest_of(request), "seen": time.time()}
-            changed |= {"layers": json.dumps([int(layer) for layer in layers]), "epoch": request.epoch}
-            self._put(client_id, member._replace(**changed, pulls=member.pulls + pulls, syncs=member.syncs + 1))
+            changed = member._replace(
+                sequence=request.sequence,
+                digest=digest_of(request),
+                layers=json.dumps([int(layer) for layer in layers]),
+                epoch=request.epoch,
+                pulls=member.pulls + pulls,
+                syncs=member.syncs + 1,
+                seen=time.time(),
+            )
+            self._put(client_id, changed)
         for name, more in (("n_syncs", n_rounds), ("communication", communication), ("pulls", merged), ("total_pulls", merged)):
             self._counts[name] += more
         if self.plan.doubles and self.pulls >= self.algorithm.horizon and self.epoch < LAST_EPOCH:
@@ -345,10 +368,6 @@ class Ledger:
 
     def _begin(self, plan: Plan | None) -> None:
         facts = dict(self._file.execute("SELECT name, value FROM facts"))
-        self._changed: set[int] = set()  # layers, since the last commit
-        self._sums: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # A, packed, and b, by layer: as they were committed
-        self._download: Download | None = None
-        self._members: dict[int, Member] = {}
         if not facts:
             if plan is None:
                 raise InvalidInput(f"{self.path} is new: say which algorithm it is for")

@@ -54,7 +54,7 @@ FINAL = {
     "FAILED_PRECONDITION",
     "UNIMPLEMENTED",
 }  # no use trying again
-ANSWERS = {"Join": JoinAnswer, "Sync": SyncAnswer, "Round": RoundAnswer}
+ANSWERS: dict[str, type[JoinAnswer | SyncAnswer | RoundAnswer]] = {"Join": JoinAnswer, "Sync": SyncAnswer, "Round": RoundAnswer}
 
 
 class Request(NamedTuple):
@@ -111,9 +111,23 @@ class Link:
         self._online = False
         self._why = ""
         self._counts = dict.fromkeys(("syncs", "rounds", "attempts", "failures", "bytes_up", "bytes_down"), 0)
-        if self.is_kept:
+        if isinstance(self._journal, Journal):
             with self.changed:
-                self._open_store()
+                self._open_store(self._journal)
+
+    @property
+    def player(self) -> Client:
+        """The client, which there is once the server has told the algorithm."""
+        if self.client is None:
+            raise FederationError("the server has not told the algorithm yet: there is no client")
+        return self.client
+
+    @property
+    def known_plan(self) -> Plan:
+        """Likewise the plan."""
+        if self.plan is None:
+            raise FederationError("the server has not told the algorithm yet")
+        return self.plan
 
     # --- choosing and learning ---------------------------------------------------------------------------------------
 
@@ -122,12 +136,12 @@ class Link:
             self._check()
             self._ahead = True
             try:
-                decision = self.client.select(contexts, mask)
+                decision = self.player.select(contexts, mask)
             except Exception:
                 self._ahead = False  # one that raises has changed nothing
                 raise
             if self.is_kept:
-                self._write(self._journal.decided, decision.id, *self.client._decided(decision.id))
+                self._write(self._journal.decided, decision.id, *self.player._decided(decision.id))
             self._ahead = False
             self._keep_now_and_then()
             return decision
@@ -144,7 +158,7 @@ class Link:
                 )
             self._ahead = True
             try:
-                self.client.observe(number, reward, sigma)
+                self.player.observe(number, reward, sigma)
             except Exception:
                 self._ahead = False
                 raise
@@ -158,9 +172,9 @@ class Link:
         number = decision.id if isinstance(decision, Decision) else decision
         with self.changed:
             self._check()
-            if is_whole(number) and number in self.client._open:
+            if is_whole(number) and number in self.player._open:
                 self._ahead = True
-                self.client.drop(number)
+                self.player.drop(number)
                 self._write(self._journal.dropped, int(number))
                 self._ahead = False
 
@@ -221,10 +235,10 @@ class Link:
         """Has it said its last words, or has it nothing to say that anybody waits for?"""
         if self.client is None or self._left:
             return True
-        return not self.together and self._frozen is None and not any(self.client._pulls)
+        return not self.together and self._frozen is None and not any(self.player._pulls)
 
     def _wants_flush(self) -> bool:
-        return self._flush > self._merged and any(self.client._pulls)
+        return self._flush > self._merged and any(self.player._pulls)
 
     def _see_what_is_due(self) -> None:
         due = self._is_due()
@@ -267,10 +281,10 @@ class Link:
                 self._report, self._at_end = self._report_of(tuple(self.client._engine.asking)), False
         if self._report is not None and not self._leaves:
             return "Round", self._report
-        return "Sync", self._frozen
+        return None if self._frozen is None else ("Sync", self._frozen)
 
     def _report_of(self, asking: tuple[int, ...]) -> bytes:
-        plan = self.plan.fingerprint
+        plan = self.known_plan.fingerprint
         return RoundRequest(plan, self._session, self.client_id, self._epoch, self._round, asking).to_bytes()
 
     def _freeze(self, *, leaving: bool) -> None:
@@ -278,8 +292,8 @@ class Link:
         if leaving and self._report is not None:  # the round was told, and not answered: it will be told again
             self._report, self._at_end = None, True
         self._ahead = True
-        upload = self.client.upload()
-        sequence, plan, round_ = self._sequence + 1, self.plan.fingerprint, self._round if self.together else 0
+        upload = self.player.upload()
+        sequence, plan, round_ = self._sequence + 1, self.known_plan.fingerprint, self._round if self.together else 0
         frozen = SyncRequest(plan, self._session, sequence, self._epoch, round_, leaving, upload).to_bytes()
         self._journal.uploaded(sequence, frozen, self._at_end)
         self._ahead = False
@@ -299,9 +313,7 @@ class Link:
             method, self._calling = self._calling.method, None
             self._counts["bytes_down"] += len(data)
             try:
-                answer = ANSWERS[method].from_bytes(data)
-                self._attempts, self._not_before, self._away, self._online, self._why = 0, 0.0, False, True, ""
-                {"Join": self._joined, "Sync": self._synced, "Round": self._told}[method](answer)
+                self._take(method, data)
             except FederationError as error:
                 self._fail(error)
             except FedsuplinError as error:
@@ -309,6 +321,16 @@ class Link:
             self._due_since = None
             self._see_what_is_due()
             self.on_change()
+
+    def _take(self, method: str, data: bytes) -> None:
+        answer = ANSWERS[method].from_bytes(data)
+        self._attempts, self._not_before, self._away, self._online, self._why = 0, 0.0, False, True, ""
+        if isinstance(answer, JoinAnswer):
+            self._joined(answer)
+        elif isinstance(answer, SyncAnswer):
+            self._synced(answer)
+        else:
+            self._told(answer)
 
     def failed(self, number: int, code: str, message: str) -> None:
         """No answer, or a refusal. `code` is the name of a gRPC status."""
@@ -374,14 +396,14 @@ class Link:
     def _apply(self, download: Download, *, merged: bool) -> None:
         """In place of what was uploaded, if it was merged; else underneath what was gathered. A download that can't be used
         changes nothing."""
-        under_way = self.client._since, self.client._sent
+        under_way = self.player._since, self.player._sent
         try:
             if not merged:
-                download = news(download, self.client)
-                self.client.withdraw()
-            self.client.apply(download)
+                download = news(download, self.player)
+                self.player.withdraw()
+            self.player.apply(download)
         except FedsuplinError:
-            self.client._since, self.client._sent = under_way
+            self.player._since, self.player._sent = under_way
             raise
         self._ahead = True
 
@@ -409,7 +431,7 @@ class Link:
         """A client that begins from what the server knows; what an earlier one had gathered belonged to an earlier epoch."""
         if self.client is not None and epoch < self._epoch:
             raise FederationError(f"the server is in epoch {epoch}, this client in {self._epoch}: the server has lost its state")
-        client = Client(self.plan.algorithm(epoch), self.client_id, seed=self.seed)
+        client = Client(self.known_plan.algorithm(epoch), self.client_id, seed=self.seed)
         if download is not None and not is_fresh(download, client.algorithm):
             client.apply(download)
         if self.client is not None:
@@ -427,6 +449,7 @@ class Link:
 
     def told(self) -> FederationError:
         """The error, for somebody who hears of it now."""
+        assert self.error is not None  # whoever asks has looked
         self._warned = True
         return self.error
 
@@ -458,7 +481,7 @@ class Link:
     def is_flushed(self, until: int) -> bool:
         if self._leaving:
             return self._has_left()
-        return self._frozen is None and (self._merged >= until or not any(self.client._pulls))
+        return self._frozen is None and (self._merged >= until or not any(self.player._pulls))
 
     @property
     def should_retract(self) -> bool:
@@ -492,7 +515,7 @@ class Link:
                 "client_id": self.client_id,
                 "seed": self.seed,
                 "session": self._session,
-                "spec": canonical(self.plan.spec).decode(),
+                "spec": canonical(self.known_plan.spec).decode(),
                 "epoch": self._epoch,
                 "round": self._round,
                 "at_end": int(self._at_end or (self._report is not None and self._frozen is None)),
@@ -500,27 +523,27 @@ class Link:
                 "frozen": self._frozen,
                 "first": self._first,
                 "observed_before": self._observed_before,
-                "client": self.client.to_bytes(),
+                "client": self.player.to_bytes(),
             }
             self._write(self._journal.keep, facts)
         self._ahead = False
 
-    def _open_store(self) -> None:
+    def _open_store(self, journal: Journal) -> None:
         """Go on from where the journal ends, if there is something in it."""
-        facts = self._journal.facts()
+        facts = journal.facts()
         if not facts:
             return
-        path = self._journal.path
+        path = journal.path
         try:
             self._check_store(facts, path)
             self._restore(facts)
-            for event in self._journal.events():
+            for event in journal.events():
                 self._repeat(event)
         except FedsuplinError as error:
             raise InvalidInput(f"the store {path} can't be used: {error}") from error
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, sqlite3.Error) as error:
             raise InvalidInput(f"the store {path} does not hold a client: {error!r}") from error
-        self._merged = 0 if any(self.client._pulls) else self.n_observed
+        self._merged = 0 if any(self.player._pulls) else self.n_observed
         self._see_what_is_due()
 
     def _check_store(self, facts: dict[str, Any], path: Any) -> None:
@@ -541,19 +564,19 @@ class Link:
         if facts["frozen"] is not None:
             self._frozen = bytes(facts["frozen"])
             self._leaves = SyncRequest.from_bytes(self._frozen).leaving
-        self.client = Client.from_bytes(facts["client"], self.plan.algorithm(self._epoch))
+        self.client = Client.from_bytes(facts["client"], self.known_plan.algorithm(self._epoch))
 
     def _repeat(self, event: Event) -> None:
         """What happened then, on the client as it was then."""
         if event.kind == DECIDED:
-            self.client._decide_again(event.what, *decision_in(event, self.client.algorithm.dim))
+            self.player._decide_again(event.what, *decision_in(event, self.player.algorithm.dim))
         elif event.kind == OBSERVED:
-            self.client.observe(event.what, *observation_in(event))
+            self.player.observe(event.what, *observation_in(event))
             self._at_end = True
         elif event.kind == DROPPED:
-            self.client.drop(event.what)
+            self.player.drop(event.what)
         elif event.kind == UPLOADED:
-            self.client.upload()
+            self.player.upload()
             self._sequence, self._at_end = event.what, bool(event.data[0])
         elif event.kind == ROUND:
             self._round, self._at_end = event.what, bool(event.data[0])
@@ -585,8 +608,8 @@ class Link:
 
     def stats(self) -> dict[str, Any]:
         with self.changed:
-            counts = {"observed": self.n_observed, "open": self.client.n_open, "epoch": self._epoch, "round": self._round}
-            pending = int(sum(self.client._pulls))
+            counts = {"observed": self.n_observed, "open": self.player.n_open, "epoch": self._epoch, "round": self._round}
+            pending = int(sum(self.player._pulls))
             return {**counts, "gathered": pending, **self._counts, "online": self.is_online, "last_failure": self._why}
 
 

@@ -36,11 +36,12 @@ class Plan:
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a process has a plan or two
     def algorithm(self, epoch: int) -> Algorithm:
-        if self.doubles:
-            return Doubling.from_spec(self.spec).algorithm(epoch)
+        made = from_spec(self.spec)
+        if isinstance(made, Doubling):
+            return made.algorithm(epoch)
         if epoch != 0:
             raise InvalidInput(f"a plan with a known horizon has epoch 0 only, not {epoch}")
-        return from_spec(self.spec)
+        return made
 
     @classmethod
     def of(cls, algorithm: Algorithm | Doubling) -> Plan:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithm import composed, keywords_of, make
+from ..algorithm import Algorithm, composed, keywords_of, make
 from ..client import Client
 from ..engines import settle
 
@@ -56,14 +56,14 @@ class World:
         return contexts / np.linalg.norm(contexts, axis=1, keepdims=True), NOISE * rng.standard_normal()
 
     @property
-    def constants(self) -> dict[str, float]:
+    def constants(self) -> dict[str, Any]:
         """Of `make`: the truth about the noise, where the variant wants to know it."""
         return {"noise_scale": NOISE} if "noise_scale" in keywords_of(composed(self.variant, {})[1]) else {}
 
-    def alone(self) -> Any:
+    def alone(self) -> Algorithm:
         """The same algorithm for a client that has nobody to talk to, and decides from all that it has seen."""
-        sizes = {"dim": DIM, "n_arms": ARMS, "n_clients": 1, "horizon": self.n_pulls}
-        return make(self.variant, **sizes, **self.constants, trigger="never", syncs="one", lazy=False)
+        alone: dict[str, Any] = {"n_clients": 1, "trigger": "never", "syncs": "one", "lazy": False}
+        return make(self.variant, dim=DIM, n_arms=ARMS, horizon=self.n_pulls, **alone, **self.constants)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from .credentials import Gate, Listening, host_and_port, server_credentials, url
 from .ledger import Ledger, Refused
 from .plan import Plan
 from .telemetry import Metrics, Throttle, log
-from .wire import ASKING, METHODS, SERVICE, JoinRequest, RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
+from .wire import ASKING, METHODS, SERVICE, JoinAnswer, JoinRequest, RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
 
 grpc = imported("grpc", "federation", "fedsuplin serve")
 aio = imported("grpc.aio", "federation", "fedsuplin serve")
@@ -131,7 +131,7 @@ class Service:
         address = self._listening.address
         credentials = server_credentials(self._listening) if self._listening.tls else None
         try:
-            port = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+            port: int = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
         except RuntimeError:
             port = 0
         if port == 0:
@@ -172,7 +172,8 @@ class Service:
                 self.metrics.seconds.labels(method).observe(time.perf_counter() - began)
                 self.metrics.sent.inc(len(answer))
                 return answer
-            return await context.abort(CODES[refused.reason], str(refused)[:LONGEST_TEXT])
+            nothing: bytes = await context.abort(CODES[refused.reason], str(refused)[:LONGEST_TEXT])  # it raises
+            return nothing
 
         return handle
 
@@ -201,7 +202,7 @@ class Service:
 
     async def _join(self, client_id: int, data: bytes) -> bytes:
         request = JoinRequest.from_bytes(data)
-        answer = await self._work(self._ledger.join, client_id, request)
+        answer: JoinAnswer = await self._work(self._ledger.join, client_id, request)
         if request.generation == ASKING:  # nobody has come yet
             return answer.to_bytes()
         self._seen.add(client_id)
@@ -214,9 +215,9 @@ class Service:
 
     async def _sync(self, client_id: int, data: bytes) -> bytes:
         request = SyncRequest.from_bytes(data)
-        at_once = self._barrier is None or request.leaving
-        answer = await (self._commits.sync(client_id, request) if at_once else self._barrier.upload(client_id, request))
-        return self._bytes(answer)
+        if self._barrier is None or request.leaving:
+            return self._bytes(await self._commits.sync(client_id, request))
+        return self._bytes(await self._barrier.upload(client_id, request))
 
     async def _round(self, client_id: int, data: bytes) -> bytes:
         request = RoundRequest.from_bytes(data)
@@ -266,8 +267,16 @@ class Service:
         left_out = None if refused.reason in QUIET else self._throttle.left_out((client_id, refused.reason))
         if left_out is not None:
             level = logging.ERROR if refused.reason in ("store", "internal") else logging.WARNING
-            fields = {"client": client_id, "method": method, "reason": refused.reason, "message": str(refused)[:LONGEST_TEXT]}
+            fields: dict[str, Any] = {
+                "client": client_id,
+                "method": method,
+                "reason": refused.reason,
+                "message": str(refused)[:LONGEST_TEXT],
+            }
             log("refused", level=level, **fields, peer=context.peer(), left_out=left_out)
+
+
+Merged = tuple[list[SyncAnswer | Refused], int, int, Where]
 
 
 class Waiting(NamedTuple):
@@ -275,7 +284,7 @@ class Waiting(NamedTuple):
 
     client_id: int
     request: SyncRequest
-    future: asyncio.Future
+    future: asyncio.Future[SyncAnswer]
 
 
 class Commits:
@@ -284,10 +293,10 @@ class Commits:
     def __init__(self, ledger: Ledger, work: Callable[..., Any], committed: Callable[[int, int, list[int], Where], None]) -> None:
         self._ledger, self._work, self._committed = ledger, work, committed
         self._queue: list[Waiting] = []
-        self._task: asyncio.Task | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def sync(self, client_id: int, request: SyncRequest) -> SyncAnswer:
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
         self._queue.append(Waiting(client_id, request, future))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -310,14 +319,15 @@ class Commits:
         """If the store can't be written, nothing was merged. After a failure that nobody has foreseen it is one by one, so that
         one upload can't keep the others from being merged."""
         try:
-            answers, merged, known, where = await self._work(self._merge, [(each.client_id, each.request) for each in batch])
+            found: Merged = await self._work(self._merge, [(each.client_id, each.request) for each in batch])
         except Exception as error:
             if len(batch) == 1 or isinstance(error, sqlite3.Error | OSError):
                 return [error] * len(batch)
             return [answer for each in batch for answer in await self._answers([each])]
+        answers, merged, known, where = found
         answered = [each for each, answer in zip(batch, answers, strict=True) if isinstance(answer, SyncAnswer)]
         self._committed(merged, known, [each.client_id for each in answered if each.request.leaving], where)
-        return answers
+        return [*answers]
 
     def _next(self) -> list[Waiting]:
         """One upload of each client: a second one, sent again before the first was answered, is for the next commit."""
@@ -331,7 +341,7 @@ class Commits:
         self._queue = later
         return list(batch.values())
 
-    def _merge(self, requests: list[tuple[int, SyncRequest]]) -> tuple[list[SyncAnswer | Refused], int, int, Where]:
+    def _merge(self, requests: list[tuple[int, SyncRequest]]) -> Merged:
         """Where the ledger lives. With how many were merged, how many had been before, and where it is now."""
         ledger = self._ledger
         before = ledger.n_syncs

@@ -24,7 +24,7 @@ class Kind:
     """FULL: on the disk when a commit returns. NORMAL: survives the end of the process, not a loss of power."""
 
 
-def opened(path: str | os.PathLike, kind: Kind) -> sqlite3.Connection:
+def opened(path: str | os.PathLike[str], kind: Kind) -> sqlite3.Connection:
     """The file, locked for this process as long as it is open, whatever ends it."""
     path = Path(path)
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from . import figures
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured
@@ -34,10 +36,11 @@ class Arrivals(Experiment):
         }
 
     def cases(self) -> list[Case]:
-        settings = {
+        theory = {"preset": "theory", "noise_scale": PAPER["noise_scale"]}
+        settings: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             PRACTICAL: ({}, {}),
             THEOREM_C: ({"C": 1 / PAPER["n_clients"] ** 2}, {}),
-            THEORY: ({"preset": "theory", "noise_scale": PAPER["noise_scale"]},) * 2,
+            THEORY: (theory, theory),
         }
         if self.size == "quick":
             del settings[THEORY]
@@ -71,7 +74,7 @@ UNITS = {"regret": "cumulative regret", "communication": "communications (cumula
 def judge(measured: Measured, setting: str) -> list[Verdict]:
     """The paper's two claims and the draft's two."""
 
-    def of(what: str, pattern: str):
+    def of(what: str, pattern: str) -> np.ndarray:
         return measured.values(what, setting=setting, pattern=pattern)
 
     def told(what: str) -> str:

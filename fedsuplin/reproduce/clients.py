@@ -26,7 +26,7 @@ class Clients(Experiment):
     )
     record = "log"
     counts = (2, 5, 10, 20, 40)
-    pulls_each = PAPER["horizon"] // PAPER["n_clients"]
+    pulls_each: int = PAPER["horizon"] // PAPER["n_clients"]
 
     def settings(self) -> dict[str, str]:
         return {

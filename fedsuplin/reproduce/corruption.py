@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Corruption(Experiment):
         honest = {**PAPER, "noise": "corrupted", "corruption": 0}
         cases = []
         for budget in self.budgets():
-            policies = {ROBUST: {"name": ROBUST, "corruption": budget}, ASYNC: {"name": ASYNC}}
+            policies: dict[str, dict[str, Any]] = {ROBUST: {"name": ROBUST, "corruption": budget}, ASYNC: {"name": ASYNC}}
             for adversary in ADVERSARIES:
                 problem = honest | {"corruption": budget, "adversary": adversary} if budget else honest
                 for policy, keywords in policies.items():
@@ -74,8 +74,8 @@ class Corruption(Experiment):
             )
             figures.guide(each, budgets, [uniform] * len(budgets), label="uniform play")
             each.set_xscale("symlog", linthresh=budgets[1], linscale=0.5)
-            words = {"x": "C_p, what the adversary may change in all", "y": "cumulative regret at T", "legend": "upper left"}
-            figures.finish(each, title=f"{adversary}: {does}", log="y", **words)
+            words = {"x": "C_p, what the adversary may change in all", "y": "cumulative regret at T"}
+            figures.finish(each, title=f"{adversary}: {does}", **words, log="y", legend="upper left")
             each.set_xticks(budgets)
         for each in axes:
             each.set_ylim(lowest / 3, 50 * uniform)  # room for the legend
@@ -88,7 +88,7 @@ class Corruption(Experiment):
         return [*told, price_of_zero(measured), price_of_readiness(measured)]
 
 
-def case(adversary: str, policy: str, budget: int, keywords: dict, problem: dict) -> Case:
+def case(adversary: str, policy: str, budget: int, keywords: dict[str, Any], problem: dict[str, Any]) -> Case:
     labels = {"adversary": adversary, "policy": policy, "budget": budget}
     return Case(labels, keywords | {"noise_scale": PAPER["noise_scale"]}, problem)
 

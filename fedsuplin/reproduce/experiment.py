@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SIZES = ("quick", "normal", "full")
 
 # Section 5 of the paper: its synthetic experiments.
-PAPER = {"dim": 25, "n_arms": 20, "n_clients": 20, "noise_scale": 0.1, "horizon": 40_000}
+PAPER: dict[str, Any] = {"dim": 25, "n_arms": 20, "n_clients": 20, "noise_scale": 0.1, "horizon": 40_000}
 PAPER_IN_WORDS = (
     "the paper's: d = 25, K = 20, M = 20, T = 40 000, contexts uniform on the unit sphere, Gaussian noise of variance 0.01"
 )
@@ -83,7 +83,7 @@ class Measured:
 
     def curve(self, what: str, **labels: Any) -> tuple[np.ndarray, np.ndarray]:
         """Recorded pulls, and values as seeds × pulls."""
-        found = [self.curves[at] for at in self._where(labels)]
+        found = [curve for at in self._where(labels) if (curve := self.curves[at]) is not None]
         return found[0]["pulls"], np.array([curve[what] for curve in found], float)
 
     def choices(self, label: str) -> list[Any]:

@@ -5,7 +5,7 @@ Colours are those that colour-blind readers can tell apart; line styles and mark
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 4.8
+Corner = Literal["best", "upper left", "upper right", "lower right"]
 WIDTHS = {1: 7.5, 2: 13.0, 3: 17.0}
 
 
@@ -51,7 +52,7 @@ def guide(axes: Axes, x: Any, y: Any, *, label: str) -> None:
     axes.plot(x, y, label=label, color="#666666", linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
 
 
-def finish(axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: str | None = "best") -> None:
+def finish(axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: Corner | None = "best") -> None:
     """Words, scales ("x", "y" or "xy" are logarithmic) and legend."""
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         if name in log:

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import Floats
 
-def exponents(x: Sequence[float], values: Sequence[np.ndarray]) -> np.ndarray:
+
+def exponents(x: Sequence[float], values: Sequence[Floats]) -> Floats:
     """p of the power law values ∝ x^p that fits best, for each seed (values are an array of seeds for each x).
 
     >>> exponents([1, 10, 100], [np.array([1.0, 2.0]), np.array([10.0, 2.0]), np.array([100.0, 2.0])]).round(6).tolist()
     [1.0, 0.0]
     """
-    return np.polyfit(np.log(x), np.log(np.array(values)), 1)[0]
+    powers: Floats = np.polyfit(np.log(x), np.log(np.array(values)), 1)[0]
+    return powers
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+def line(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> tuple[float, float]:
     """Slope and R² of the straight line that fits best; 1 where y does not vary, since the line is exact.
 
     >>> [round(value, 6) for value in line([1, 2, 3], [5, 7, 9])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,9 +43,9 @@ class MovieLens(Experiment):
     @functools.cached_property
     def release(self) -> dict[str, Any]:
         """The folder, with the paper's users and dimension where the release has so many ratings and words."""
-        folder = {"folder": str(self.options.movielens)}
-        smallest = MovieLensProblem(**folder, dim=1, most_active=PAPER_USERS)
-        chosen = {**folder, "dim": min(PAPER_DIM, smallest.n_words - 1)}
+        folder = str(self.options.movielens)
+        smallest = MovieLensProblem(folder, dim=1, most_active=PAPER_USERS)
+        chosen: dict[str, Any] = {"folder": folder, "dim": min(PAPER_DIM, smallest.n_words - 1)}
         try:
             MovieLensProblem(**chosen)
         except InvalidInput:  # nobody has more than 2500
@@ -56,7 +57,7 @@ class MovieLens(Experiment):
         most = "most_active" in self.release
         which = "the users with the most ratings above 3" if most else "the users with more than 2500 ratings above 3"
         return {
-            "data": f"{self.options.movielens.name}: {problem.n_users} users ({which}), {problem.n_positives:,} of these; "
+            "data": f"{Path(problem.folder).name}: {problem.n_users} users ({which}), {problem.n_positives:,} of these; "
             "the paper has ml-20m, 37 users, 121,934 interactions",
             "features": f"TF-IDF of {problem.n_words:,} words of genres and tags of {problem.n_movies:,} movies, reduced to "
             f"d = {problem.dim} ({100 * problem.explained_variance:.0f} % of the variance), length 1",
@@ -79,7 +80,8 @@ class MovieLens(Experiment):
     def measured(self, found: SweepResult) -> Measured:
         """With the reward over that of random play, which `pulls − uniform_regret` is where one arm pays 1."""
         measured = super().measured(found)
-        for each in (*measured.rows, *measured.curves):
+        curves = [curve for curve in measured.curves if curve is not None]
+        for each in (*measured.rows, *curves):
             each["ratio"] = each["reward"] / (each["pulls"] - each["uniform_regret"])
         return measured
 

@@ -16,7 +16,7 @@ import scipy
 
 from ..files import whole
 from ..version import __version__
-from .experiment import Experiment, Options, Outcome
+from .experiment import Experiment, Measured, Options, Outcome
 from .verdicts import FAILS, HOLDS, OPEN, Verdict, number, with_error
 
 MARKS = {HOLDS: ("✓", "good"), FAILS: ("✗", "bad"), OPEN: ("?", "open")}
@@ -87,7 +87,7 @@ def section(outcome: Outcome) -> str:
 {figure(outcome)}
 {verdict_table(outcome.verdicts)}
 <details open><summary>Settings</summary>{pairs(experiment.settings())}</details>
-<details><summary>Means over seeds</summary>{mean_table(outcome)}</details>
+<details><summary>Means over seeds</summary>{mean_table(experiment, outcome.measured)}</details>
 <p class="quiet">{len(outcome.sweep.rows)} runs, {experiment.n_seeds} seeds, {outcome.seconds:.0f} s;
 <code>{html.escape(command(experiment))}</code></p>"""
 
@@ -111,11 +111,11 @@ def verdict_table(verdicts: Iterable[Verdict]) -> str:
     return f"<table><tr>{heads}</tr>{''.join(rows)}</table>"
 
 
-def mean_table(outcome: Outcome) -> str:
+def mean_table(experiment: Experiment, measured: Measured) -> str:
     """A row a case, a column a measure."""
-    labels, measures = outcome.measured.labels, outcome.experiment.measures
-    cases: dict[tuple, dict[str, str]] = {}
-    for row in outcome.measured.summary(measures):
+    labels, measures = measured.labels, experiment.measures
+    cases: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in measured.summary(measures):
         cells = cases.setdefault(tuple(row[name] for name in labels), {})
         cells[row["measure"]] = with_error(row["mean"], row["error"])
     heads = "".join(f"<th>{html.escape(head.replace('_', ' '))}</th>" for head in (*labels, *measures))

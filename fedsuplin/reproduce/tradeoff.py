@@ -33,8 +33,8 @@ class Tradeoff(Experiment):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        sizes = {name: PAPER[name] for name in ("dim", "n_arms", "n_clients", "horizon")}
-        self.theorem_d = make("sync", **sizes, preset="theory").trigger.D
+        sizes = {name: PAPER[name] for name in ("dim", "n_arms", "n_clients")}
+        self.theorem_d: float = make("sync", **sizes, horizon=PAPER["horizon"], preset="theory").trigger.D
 
     def settings(self) -> dict[str, str]:
         return {

@@ -71,9 +71,9 @@ class VarianceAdaptive(Experiment):
         regret.set(yscale="log")
         regret.set_ylim(top=20 * regret.get_ylim()[1])  # room for the legend
         communication.set_ylim(top=1.3 * communication.get_ylim()[1])
-        words = {"x": "Σσ_t² over the T pulls", "legend": "upper left"}
-        figures.finish(regret, title="Regret", y="cumulative regret at T", log="xy", **words)
-        figures.finish(communication, title="Communication", y="communications until T", log="x", **words)
+        sums = "Σσ_t² over the T pulls"
+        figures.finish(regret, title="Regret", x=sums, y="cumulative regret at T", log="xy", legend="upper left")
+        figures.finish(communication, title="Communication", x=sums, y="communications until T", log="x", legend="upper left")
         return figure
 
     def verdicts(self, measured: Measured) -> list[Verdict]:
@@ -92,7 +92,7 @@ class VarianceAdaptive(Experiment):
 
 def total(level: float) -> float:
     """Σσ_t² on average, for σ_t uniform on [0, level]."""
-    return PAPER["horizon"] * level**2 / 3
+    return float(PAPER["horizon"] * level**2 / 3)
 
 
 def root(level: float) -> float:

@@ -1,0 +1,1 @@
+"""Rank-one updates and merges, for cimport; nothing for Python."""

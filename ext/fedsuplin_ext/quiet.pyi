@@ -1,0 +1,1 @@
+"""Layers without a wide arm, for cimport; nothing for Python."""

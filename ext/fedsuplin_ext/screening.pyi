@@ -1,0 +1,1 @@
+"""Which arms stay, for cimport; nothing for Python."""

@@ -1,0 +1,20 @@
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from .loop import Engine
+
+__all__ = ["restore", "state_of"]
+
+TOTALS: tuple[str, ...]
+SUMS: tuple[str, ...]
+BUDGET: int
+PHASE: tuple[str, ...]
+BOUNDED: tuple[str, ...]
+MOST: int
+
+# The arrays are of several dtypes, which `restore` checks one by one.
+def state_of(e: Engine) -> dict[str, NDArray[Any]]: ...
+def restore(e: Engine, state: Mapping[str, NDArray[Any]]) -> None: ...
+def within(state: object, name: str, values: NDArray[Any], least: int, most: int) -> None: ...

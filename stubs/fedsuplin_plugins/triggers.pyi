@@ -1,0 +1,1 @@
+from plugins.triggers import TimedDeterminant as TimedDeterminant
