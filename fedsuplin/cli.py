@@ -405,7 +405,7 @@ def reproduce_command(
     movielens   reward on real ratings (needs --movielens FOLDER)
     variance    regret as the noise's variance shrinks: variance against async
     corruption  regret as the adversary's budget grows: robust against async
-    theorem     regret and communication at the theorems' own constants, T = 10⁴ to 10⁷
+    theorem     regret and communication at the theorems' own constants
 
     What was stopped goes on where it was when it is started again.
     """
@@ -569,18 +569,23 @@ def bench_command(quick: bool, as_json: bool) -> None:
 
 
 @main.command(
-    "completion", short_help="Print the script that completes names after TAB.", cls=options.SectionedCommand,
+    "completion",
+    short_help="Print the script that completes names after TAB.",
+    cls=options.SectionedCommand,
     manual=manuals.COMPLETION,
-)  # fmt: skip
-@click.argument("shell", type=click.Choice(completion.SHELLS))
+)
+@click.argument("shell", metavar="SHELL", type=click.Choice(completion.SHELLS))
 def completion_command(shell: str) -> None:
     """Print the script that makes TAB complete commands, options and names in SHELL: variants, triggers, weightings, noise
     models, arrivals, problems and experiments, those of plugins too.
 
     \b
-    bash (4.4 or newer), in ~/.bashrc:   eval "$(fedsuplin completion bash)"
-    zsh, in ~/.zshrc after compinit:     eval "$(fedsuplin completion zsh)"
-    fish, once:                          fedsuplin completion fish > ~/.config/fish/completions/fedsuplin.fish
+    bash (4.4 or newer), in ~/.bashrc:
+      eval "$(fedsuplin completion bash)"
+    zsh, in ~/.zshrc after compinit:
+      eval "$(fedsuplin completion zsh)"
+    fish, once:
+      fedsuplin completion fish > ~/.config/fish/completions/fedsuplin.fish
     """
     click.echo(completion.script(main, shell))
 
