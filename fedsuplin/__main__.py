@@ -1,6 +1,6 @@
 """`python -m fedsuplin` is the command `fedsuplin`."""
 
-from .cli import main
+from fedsuplin_command import main
 
 if __name__ == "__main__":
-    main(prog_name="fedsuplin")
+    main()

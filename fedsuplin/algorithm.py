@@ -228,6 +228,12 @@ class Algorithm:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .notebook import algorithm_form
+
+        return algorithm_form(self)
+
 
 @overload
 def make(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
+import platform
 import shlex
 import sys
 import tempfile
@@ -20,19 +20,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from . import benchmark, options, report, scaffold
+from fedsuplin_ext import norms
+
+from . import benchmark, completion, manuals, options, report, scaffold
 from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
 from .comparison import compare, needs_fixed_arms, suiting
-from .errors import FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
+from .errors import FederationError, FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
 from .federation.commands import demo_command, serve_command, tokens_command
 from .problem import Problem, SyntheticProblem
 from .registry import parameters_of, plugins
 from .reproduce import reproduce
 from .result import RunResult
-from .run import make_for, run
+from .run import make_for, run, software
 from .setting import positive_integer
 from .sweep import SweepProgress, read_plan, sweep
-from .version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -45,7 +46,7 @@ OF_ALGORITHM = {name: name for name in ("delta", "alpha_scale", "ridge", "theta_
 OF_ALGORITHM["sigma"] = "noise_scale"
 
 
-class Commands(click.Group):
+class Commands(options.SectionedGroup):
     """Turns whatever can go wrong into one line and an exit code, once, here."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -54,7 +55,7 @@ class Commands(click.Group):
             try:
                 return super().invoke(ctx)
             except FedsuplinError as error:
-                raise failure(str(error), 2) from error
+                raise failure(str(error), 1 if isinstance(error, FederationError) else 2) from error
             except BrokenPipeError:
                 raise  # click ends quietly
             except OSError as error:
@@ -76,34 +77,49 @@ def failure(message: str, exit_code: int) -> click.ClickException:
     return WrongUse(message) if exit_code == WrongUse.exit_code else click.ClickException(message)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="fedsuplin")
-def main() -> None:
-    """Federated linear bandits at compiled speed.
+def show_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """What a report of a bug should have in it; the version alone is the last word of the first line."""
+    if not wanted or context.resilient_parsing:
+        return
+    used = software(norms.default())
+    click.echo(f"fedsuplin, version {used['fedsuplin']}")
+    click.echo(f"Python {used['python']}, NumPy {used['numpy']}, SciPy {used['scipy']}")
+    click.echo(f"kernels {used['kernels']} (this CPU runs {', '.join(norms.available())})")
+    click.echo(platform.platform())
+    context.exit()
 
-    \b
-    fedsuplin run                      FedSupLinUCB at the paper's setting
-    fedsuplin run sync --out results   the synchronous one; data and figure into results/
-    fedsuplin compare                  it and everything the paper compares it with
-    fedsuplin sweep grid.toml          grids of anything × seeds, to one table
-    fedsuplin reproduce                the paper's experiments, with a verdict for each claim
-    fedsuplin variants                 what there is to run
-    fedsuplin plugins new my-gossip    a plugin package of your own
-    fedsuplin serve async …            the server of a live federation
-    fedsuplin demo federation          one to watch, on this machine
-    fedsuplin bench                    how fast this machine is at it
+
+@click.group(
+    cls=Commands, manual=manuals.MAIN, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_version,
+    help="Show the version, those of Python, NumPy and SciPy, and the compiled kernels in use.",
+)
+def main() -> None:
+    """Federated linear bandits at compiled speed: FedSupLinUCB in its four variants, everything the paper compares it with,
+    and whatever plugins add; simulated, or live between machines.
+
+    `fedsuplin COMMAND --help` has each command's options, examples and files.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # where there is no µ or θ, ? instead of an exception
+    if norms.default() not in norms.available():
+        raise InvalidInput(f"FEDSUPLIN_KERNELS is {norms.default()!r}; this CPU runs {' and '.join(norms.available())}")
 
 
 # --- fedsuplin run ------------------------------------------------------------------------------------------------
 
 
-@main.command("run", short_help="Play a variant on a synthetic problem.", cls=options.SectionedCommand)
-@click.argument("variant", default="async")
-@options.add(options.SIZES, options.PROBLEM, options.CONSTANTS, options.PARTS, options.RECORD, options.CHECKPOINT, options.OUTPUT)
+@main.command("run", short_help="Play a variant on a problem.", cls=options.SectionedCommand, manual=manuals.RUN)
+@click.argument("variant", default="async", shell_complete=completion.variants)
+@options.add(options.SIZES, options.PROBLEM, options.CONSTANTS, options.PARTS, options.RECORD, options.CHECKPOINT)
+@options.add(options.output("nothing is written"))
 @click.pass_context
 def run_command(
     context: click.Context,
@@ -117,17 +133,10 @@ def run_command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Play VARIANT (async unless given) on a synthetic problem, and compare it with uniform random play.
+    """Play VARIANT on a synthetic problem, or another, and compare it with uniform random play on the same rounds.
 
-    `fedsuplin variants` lists the variants; sync+robust combines two. Ctrl-C stops a run and shows what was recorded until then.
-
-    \b
-    fedsuplin run
-    fedsuplin run sync --horizon 1e6 --out results
-    fedsuplin run async --preset theory
-    fedsuplin run robust --budget 200 --corruption 100
-    fedsuplin run async --trigger periodic --every 50 --json
-    fedsuplin run async --horizon 1e9 --checkpoint long.ckpt
+    Regret, communication, pulls by layer and whether the theorem's guarantee holds are shown at the end. Ctrl-C stops a run
+    and shows what was recorded until then.
     """
     problem, algorithm = planned(variant, given)
     if checkpoint is None and checkpoint_every is not None:
@@ -263,7 +272,7 @@ def closing(
     files, missing = report.write_files(result, out, algorithm.name) if out is not None else ([], None)
     notices = [*report.notices(numbers), *(notice for notice in (kept, missing) if notice)]
     if as_json:
-        echo_json(numbers | {"notices": notices, "files": [str(file) for file in files]})
+        report.print_json(numbers | {"notices": notices, "files": files})
     elif not quiet:
         console = report.console()
         console.print(report.run_table(numbers, problem, algorithm))
@@ -273,16 +282,14 @@ def closing(
             click.echo(f"wrote {file}" if number else f"\nwrote {file}")
 
 
-def echo_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=2))
-
-
 # --- fedsuplin compare --------------------------------------------------------------------------------------------
 
 
-@main.command("compare", short_help="Play several policies on the same problem.", cls=options.SectionedCommand)
-@click.argument("policies", nargs=-1)
-@options.add(options.COMPARING, options.SIZES, options.PROBLEM, options.CONSTANTS, options.OUTPUT)
+@main.command(
+    "compare", short_help="Play several policies on the same problem.", cls=options.SectionedCommand, manual=manuals.COMPARE
+)
+@click.argument("policies", nargs=-1, shell_complete=completion.variants)
+@options.add(options.COMPARING, options.SIZES, options.PROBLEM, options.CONSTANTS, options.output("nothing is written"))
 @click.pass_context
 def compare_command(
     context: click.Context,
@@ -296,14 +303,10 @@ def compare_command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Play POLICIES (all that suit the problem unless given) on the same problem with the same seeds, and compare them.
+    """Play POLICIES on the same problem with the same seeds: means with standard errors, and the paper's Table 1, measured.
 
-    A constant such as --alpha-scale goes to every policy that takes it; without one, each has its preset's.
-
-    \b
-    fedsuplin compare async sync oful --out results
-    fedsuplin compare --seeds 20 --preset theory --bounds --out results
-    fedsuplin compare --problem fixed-arms pe fed-pe async --arms 50 --dim 5
+    A constant such as --alpha-scale goes to every policy that takes it; without one, each has its preset's. Ctrl-C keeps the
+    runs that were finished.
     """
     if out is not None:
         check_folder(out)
@@ -336,9 +339,11 @@ def compare_command(
 # --- fedsuplin sweep ----------------------------------------------------------------------------------------------
 
 
-@main.command("sweep", short_help="Play grids of policies and problems × seeds.", cls=options.SectionedCommand)
+@main.command(
+    "sweep", short_help="Play grids of policies and problems × seeds.", cls=options.SectionedCommand, manual=manuals.SWEEP
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
-@options.add(options.ENGINE, options.OUTPUT, options.EXAMPLE)
+@options.add(options.ENGINE, options.output("a folder called like FILE"), options.EXAMPLE)
 @click.pass_context
 def sweep_command(
     context: click.Context,
@@ -352,15 +357,11 @@ def sweep_command(
 ) -> None:
     """Play every combination in FILE (TOML): each policy on each problem with each seed, to one table and a figure.
 
-    Runs are kept in --out (a folder called like FILE unless given) as they end. A sweep that was stopped or killed goes on
-    where it was when it is started again, and one with more seeds or values plays only those; runs that failed are tried
-    again.
-
-    \b
-    fedsuplin sweep --example > grid.toml
-    fedsuplin sweep grid.toml
-    fedsuplin sweep grid.toml --engine dask://10.0.0.5:8786 --out results
+    Runs are kept in --out as they end. A sweep that was stopped or killed goes on where it was when it is started again, and
+    one with more seeds or values plays only those; runs that failed are tried again.
     """
+    if example and as_json:
+        raise click.UsageError("--json is for what a sweep found; the example is TOML")
     if example:
         click.echo(report.EXAMPLE_SWEEP, nl=False)
         return
@@ -381,9 +382,14 @@ def sweep_command(
 # --- fedsuplin reproduce ------------------------------------------------------------------------------------------
 
 
-@main.command("reproduce", short_help="The paper's experiments, with a verdict for each claim.", cls=options.SectionedCommand)
-@click.argument("names", nargs=-1)
-@options.add(options.REPRODUCING, options.ENGINE, options.OUTPUT)
+@main.command(
+    "reproduce",
+    short_help="The paper's experiments, with a verdict for each claim.",
+    cls=options.SectionedCommand,
+    manual=manuals.REPRODUCE,
+)
+@click.argument("names", nargs=-1, shell_complete=completion.experiments)
+@options.add(options.REPRODUCING, options.ENGINE, options.output("reproduction"))
 @click.pass_context
 def reproduce_command(
     context: click.Context,
@@ -397,7 +403,7 @@ def reproduce_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run the paper's experiments NAMES (all unless given), judge each claim, and write data, figures and one page for all.
+    """Run the paper's experiments NAMES, judge each claim, and write data, figures and one page for all.
 
     \b
     arrivals    who plays when: three arrival patterns, and sync
@@ -406,14 +412,9 @@ def reproduce_command(
     movielens   reward on real ratings (needs --movielens FOLDER)
     variance    regret as the noise's variance shrinks: variance against async
     corruption  regret as the adversary's budget grows: robust against async
-    theorem     regret and communication at the theorems' own constants, T = 10⁴ to 10⁷
+    theorem     regret and communication at the theorems' own constants
 
-    Data go to --out (a folder reproduction unless given). What was stopped goes on where it was when it is started again.
-
-    \b
-    fedsuplin reproduce --quick
-    fedsuplin reproduce arrivals clients tradeoff
-    fedsuplin reproduce all --movielens ~/data/ml-20m
+    What was stopped goes on where it was when it is started again.
     """
     out = out or Path("reproduction")
     check_folder(out)
@@ -465,15 +466,16 @@ class TimeLeft(ProgressColumn):
 # --- fedsuplin variants, fedsuplin plugins ------------------------------------------------------------------------
 
 
-@main.command("variants", short_help="List the variants, or work out one's numbers.", cls=options.SectionedCommand)
-@click.argument("name", required=False)
+@main.command(
+    "variants", short_help="List the variants, or work out one's numbers.", cls=options.SectionedCommand, manual=manuals.VARIANTS
+)
+@click.argument("name", required=False, shell_complete=completion.variants)
 @options.add(options.SIZES, options.JSON)
 def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
-    """List the variants; with NAME, show the numbers that `fedsuplin run NAME` works with, for both presets.
+    """List the variants: what each is, what it is made of, and which theorem covers it.
 
-    \b
-    fedsuplin variants
-    fedsuplin variants async --horizon 1e7
+    With NAME, show the numbers that `fedsuplin run NAME` works with, for both presets: radii, target widths, thresholds, and
+    whether the guarantee holds. The sizes are for that.
     """
     if name is not None:
         as_run = run_command.make_context("run", [name]).params | given
@@ -481,14 +483,14 @@ def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
         return
     rows = report.variant_rows(plugins)
     if as_json:
-        echo_json(rows)
+        report.print_json(rows)
     else:
         report.console().print(report.variants_table(rows))
 
 
 def show_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
     if as_json:
-        echo_json({algorithm.preset: report.algorithm_numbers(algorithm) for algorithm in algorithms})
+        report.print_json({algorithm.preset: report.algorithm_numbers(algorithm) for algorithm in algorithms})
     else:
         click.echo("\n\n".join(str(algorithm) for algorithm in algorithms))
 
@@ -497,27 +499,23 @@ def show_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
     "plugins",
     short_help="List what is installed and what failed to load, or start a package of your own.",
     cls=options.SectionedGroup,
+    manual=manuals.PLUGINS,
     invoke_without_command=True,
 )
 @options.add(options.JSON)
 @click.pass_context
 def plugins_command(context: click.Context, as_json: bool) -> None:
-    """List what is installed: every name by kind, then from which package and entry point, and what failed to load and why.
-
-    \b
-    fedsuplin plugins
-    fedsuplin plugins new my-gossip    a package of your own to start from
-    """
+    """List what is installed: every name by kind, then from which package and entry point, and what failed to load and why."""
     if context.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError(f"--json is for the list; `plugins {context.invoked_subcommand}` has no use for it")
+            raise click.UsageError(f"--json is for the list here: put it after {context.invoked_subcommand}")
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # listed below
         sources = plugins.sources()
     rows = report.plugin_rows(plugins)
     if as_json:
-        echo_json({"plugins": rows, "sources": [dataclasses.asdict(source) for source in sources]})
+        report.print_json({"plugins": rows, "sources": [dataclasses.asdict(source) for source in sources]})
         return
     console = report.console()
     console.print(report.plugins_table(rows))
@@ -527,40 +525,38 @@ def plugins_command(context: click.Context, as_json: bool) -> None:
             console.print(f"{source} failed to load: {source.error}")
 
 
-@plugins_command.command("new", short_help="Write a plugin package to start from.", cls=options.SectionedCommand)
+@plugins_command.command(
+    "new", short_help="Write a plugin package to start from.", cls=options.SectionedCommand, manual=manuals.NEW
+)
 @click.argument("name")
-@options.add(options.PLACE)
-def new_command(name: str, folder: Path) -> None:
+@options.add(options.PLACE, options.JSON)
+def new_command(name: str, folder: Path, as_json: bool) -> None:
     """Write a plugin package to start from, in a new folder NAME: a trigger, a weighting and a variant in plain Python.
 
-    NAME is what `pip install` would call it. It installs, passes its tests and runs as it is.
-
-    \b
-    fedsuplin plugins new my-gossip
-    fedsuplin plugins new fedsuplin-gossip --folder ~/code
+    It installs, passes its tests and runs as it is.
     """
     made = scaffold.write(name, folder)
+    files, steps = list(scaffold.files(name)), [f"cd {shlex.quote(str(made))}", *scaffold.next_steps(name)]
+    if as_json:
+        report.print_json({"folder": str(made), "files": files, "next": steps})
+        return
     click.echo(f"wrote {made}:")
-    for file in scaffold.files(name):
+    for file in files:
         click.echo(f"  {file}")
     click.echo("\nNow install, test and run it:")
-    for step in (f"cd {shlex.quote(str(made))}", *scaffold.next_steps(name)):
+    for step in steps:
         click.echo(f"  {step}")
 
 
 # --- fedsuplin bench ------------------------------------------------------------------------------------------------
 
 
-@main.command("bench", short_help="Measure what this machine does.", cls=options.SectionedCommand)
+@main.command("bench", short_help="Measure what this machine does.", cls=options.SectionedCommand, manual=manuals.BENCH)
 @options.add(options.MEASURING, options.JSON)
 def bench_command(quick: bool, as_json: bool) -> None:
     """Measure what this machine does: a round and a layer by size, share of the FMA peak, a sync, drawing, memory.
 
     Times are of one core, the best of several, and what is compared is measured side by side. Takes half a minute.
-
-    \b
-    fedsuplin bench
-    fedsuplin bench --quick --json
     """
     columns = (TextColumn("measuring {task.description}"), BarColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
@@ -571,9 +567,34 @@ def bench_command(quick: bool, as_json: bool) -> None:
             lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
         )
     if as_json:
-        echo_json(numbers)
+        report.print_json(numbers)
     else:
         report.console().print(benchmark.tables(numbers))
+
+
+# --- fedsuplin completion -------------------------------------------------------------------------------------------
+
+
+@main.command(
+    "completion",
+    short_help="Print the script that completes names after TAB.",
+    cls=options.SectionedCommand,
+    manual=manuals.COMPLETION,
+)
+@click.argument("shell", metavar="SHELL", type=click.Choice(completion.SHELLS))
+def completion_command(shell: str) -> None:
+    """Print the script that makes TAB complete commands, options and names in SHELL: variants, triggers, weightings, noise
+    models, arrivals, problems and experiments, those of plugins too.
+
+    \b
+    bash (4.4 or newer), in ~/.bashrc:
+      eval "$(fedsuplin completion bash)"
+    zsh, in ~/.zshrc after compinit:
+      eval "$(fedsuplin completion zsh)"
+    fish, once:
+      fedsuplin completion fish > ~/.config/fish/completions/fedsuplin.fish
+    """
+    click.echo(completion.script(main, shell))
 
 
 # --- fedsuplin serve, fedsuplin tokens, fedsuplin demo --------------------------------------------------------------

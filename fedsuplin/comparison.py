@@ -138,6 +138,12 @@ class Comparison:
         ]
         return "\n".join([f"Comparison over {len(self.seeds)} seeds (mean ± standard error)", *lines])
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .notebook import comparison_form
+
+        return comparison_form(self)
+
 
 def standard_error(values: Floats) -> float:
     """Of the mean; NaN says that one value tells nothing of its own spread."""

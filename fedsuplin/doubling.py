@@ -103,6 +103,12 @@ class Doubling:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .notebook import doubling_form
+
+        return doubling_form(self)
+
 
 def _plain(value: Any) -> Any:
     """NumPy's numbers as Python's."""

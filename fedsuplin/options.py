@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from . import completion
 from .algorithm import PRESETS, SYNCS
+from .manuals import WIDEST_LEFT, Manual
 from .problem import CONTEXT_LAWS
 
 DEFAULT_BUDGET = 50.0
@@ -18,9 +20,14 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class SectionedCommand(click.Command):
-    """Lists options under the heading that each was declared with."""
+    """Lists options under the heading that each was declared with, between its arguments and the rest of its manual."""
+
+    def __init__(self, *args: Any, manual: Manual, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.manual = manual
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.manual.write_arguments(formatter)
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -28,7 +35,10 @@ class SectionedCommand(click.Command):
                 sections.setdefault(getattr(parameter, "section", "Other options"), []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(records, col_max=24)
+                formatter.write_dl(records, col_max=WIDEST_LEFT)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.manual.write_rest(formatter)
 
 
 class SectionedGroup(SectionedCommand, click.Group):
@@ -116,6 +126,7 @@ PROBLEM = [
     _world(
         "--problem",
         metavar="NAME",
+        shell_complete=completion.names("problems"),
         help="synthetic, fixed-arms or a plugin's, which takes the sizes and options below that it has a use for. "
         "[default: synthetic; fixed-arms for policies that need them]",
     ),
@@ -123,12 +134,14 @@ PROBLEM = [
     _world(
         "--arrival",
         metavar="NAME",
+        shell_complete=completion.names("arrivals"),
         help="Who plays when: random, round-robin, click-leave or a plugin's. "
         "[default: random; round-robin where all clients sync]",
     ),
     _world(
         "--noise",
         metavar="NAME",
+        shell_complete=completion.names("noise_models"),
         help="gaussian, bounded, corrupted or a plugin's. [default: what the variant is made for]",
     ),
     _world("--noise-scale", type=float, metavar="SD", help="Its standard deviation (not of bounded). [default: 0.1]"),
@@ -144,12 +157,40 @@ PROBLEM = [
 
 _choice = in_section("The algorithm and what it assumes")
 PARTS = [
-    _choice("--policy", metavar="NAME", help="Another policy than the variant's: layered, optimism, …"),
-    _choice("--trigger", metavar="NAME", help="Another trigger: determinant, periodic, always, never, …"),
-    _choice("--weighting", metavar="NAME", help="Another weighting: unit, variance, corruption, …"),
-    _choice("--assume", metavar="NAME", help="Another noise model to take radii and widths from."),
-    _choice("--syncs", type=click.Choice(list(SYNCS)), help="Who syncs: one client, all after a round, or one and a push."),
-    _choice("--lazy/--eager", default=None, help="Decide from the last download alone, or from all that was gathered."),
+    _choice(
+        "--policy",
+        metavar="NAME",
+        shell_complete=completion.names("policies"),
+        help="Another policy: layered, optimism, … [default: the variant's]",
+    ),
+    _choice(
+        "--trigger",
+        metavar="NAME",
+        shell_complete=completion.names("triggers"),
+        help="Another trigger: determinant, periodic, always, never, … [default: the variant's]",
+    ),
+    _choice(
+        "--weighting",
+        metavar="NAME",
+        shell_complete=completion.names("weightings"),
+        help="Another weighting: unit, variance, corruption, … [default: the variant's]",
+    ),
+    _choice(
+        "--assume",
+        metavar="NAME",
+        shell_complete=completion.names("noise_models"),
+        help="Another noise model to take radii and widths from: gaussian, bounded, … [default: the variant's]",
+    ),
+    _choice(
+        "--syncs",
+        type=click.Choice(list(SYNCS)),
+        help="Who syncs: one client, all after a round, or one and a push. [default: the variant's]",
+    ),
+    _choice(
+        "--lazy/--eager",
+        default=None,
+        help="Decide from the last download alone, or from all that was gathered. [default: the variant's]",
+    ),
 ]
 CONSTANTS = [
     _choice("--preset", type=click.Choice(PRESETS), default="practical", help="Constants not given. [default: practical]"),
@@ -162,7 +203,7 @@ CONSTANTS = [
     _choice("--ridge", type=float, help="Ridge λ of the regression. [default: the preset's]"),
     _choice("--C", "-C", "C", type=float, help="Threshold of the determinant trigger. [default: the preset's]"),
     _choice("--D", "-D", "D", type=float, help="Threshold of the timed-determinant trigger. [default: the preset's]"),
-    _choice("--every", type=int, metavar="N", help="Of the periodic trigger: pulls, or rounds where all sync."),
+    _choice("--every", type=int, metavar="N", help="Of the periodic trigger: pulls, or rounds where all sync. [default: 100]"),
     _choice(
         "--set",
         "extra",
@@ -180,6 +221,7 @@ RECORD = [
         default="log",
         callback=number_or_word,
         metavar="log|all|N",
+        shell_complete=completion.words("log", "all"),
         help="Pulls to record: about 400, log-spaced; all; or every N-th. [default: log]",
     ),
 ]
@@ -188,35 +230,38 @@ CHECKPOINT = [
         "--checkpoint",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Keep the run in this file as it goes, and go on from there if it is there. [every minute, at the end, on Ctrl-C]",
+        help="Keep the run in this file as it goes (every minute, at the end, on Ctrl-C), and go on from there if it is there. "
+        "[default: nowhere]",
     ),
     _output(
         "--checkpoint-every",
         type=float,
         callback=whole_if_given,
         metavar="N",
-        help="Keep it after every N-th pull instead of every minute.",
+        help="Keep it after every N-th pull. [default: every minute]",
     ),
 ]
-OUTPUT = [
-    _output(
+JSON = [_output("--json", "as_json", is_flag=True, help="As JSON on standard output, and nothing else there.")]
+
+
+def output(folder: str) -> list[Callable]:
+    """Where files go, in words where that is not asked for; what is printed."""
+    out = _output(
         "--out",
         type=click.Path(path_type=Path),
         metavar="FOLDER",
-        help="Write data, table and figure into this folder; files already there are replaced.",
-    ),
-    _output("--json", "as_json", is_flag=True, help="The closing table as JSON on standard output, and nothing else."),
-    _output("--quiet", "-q", is_flag=True, help="No progress bar and no table."),
-]
+        help=f"Write data, table and figure into this folder; files already there are replaced. [default: {folder}]",
+    )
+    return [out, *JSON, _output("--quiet", "-q", is_flag=True, help="No progress bar and no table.")]
 
-JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]
 
 PLACE = [
     _output(
         "--folder",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         default=".",
-        help="Where to put the package's folder. [default: the current folder]",
+        metavar="FOLDER",
+        help="Where to put the package's folder. [default: .]",
     )
 ]
 
@@ -226,6 +271,7 @@ ENGINE = [
         "--engine",
         default="threads",
         metavar="NAME",
+        shell_complete=completion.words("threads", "processes", "dask://"),
         help="threads, processes, or dask://HOST:PORT for a Dask cluster that is there. [default: threads]",
     ),
     _sweeping("--workers", type=int, metavar="N", help="Runs at a time. [default: one a core; on Dask, all it has room for]"),
@@ -239,7 +285,7 @@ REPRODUCING = [
         "--movielens",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, …",
+        help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, … [default: none; movielens is left out]",
     ),
 ]
 EXAMPLE = [_output("--example", is_flag=True, help="Print a file to start from, with all that there can be in it.")]

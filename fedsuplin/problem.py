@@ -158,6 +158,10 @@ class Problem:
     arm_thetas: Floats | None = None
     """Arms × dim, where each arm has a θ of its own."""
 
+    def __repr__(self) -> str:
+        sizes = {name: getattr(self, name, "?") for name in ("dim", "n_arms", "n_clients")}
+        return f"{type(self).__name__}({', '.join(f'{name}={size}' for name, size in sizes.items())})"
+
     def stream(self, horizon: int, arrival: Any) -> Stream:
         """A fresh stream of pulls; `arrival` is the pattern to use, None for the problem's own choice."""
         raise TypeError(f"{type(self).__name__} does not say how to play it: define stream(horizon, arrival)")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -30,7 +31,7 @@ from .problem import SyntheticProblem
 from .registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, parameters_of
 from .reproduce import Outcome, trouble
 from .reproduce.verdicts import FAILS, HOLDS, OPEN
-from .result import COUNTS, SUMS, RunResult, plain
+from .result import COUNTS, SUMS, RunResult
 from .sweep import SweepResult, write_rows
 
 MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # of a sweep, on the screen; the files have all
@@ -239,7 +240,7 @@ def tell_comparison(found: Comparison, files: list[Path], notices: list[str], *,
     """Tables or JSON, and where the files are."""
     if as_json:
         data = {"policies": found.rows(), "seeds": list(found.seeds), "complete": found.complete, "notices": notices}
-        print(json.dumps(data | {"files": [str(file) for file in files]}, indent=2))
+        print_json(data | {"files": files})
         return
     if quiet:
         return
@@ -371,7 +372,7 @@ def sweep_files(found: SweepResult, folder: Path) -> tuple[list[Path], list[str]
 def tell_sweep(found: SweepResult, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         told = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
-        print(json.dumps(told | {"files": [str(file) for file in files], "notices": notices}, indent=2, default=plain))
+        print_json(told | {"files": files, "notices": notices})
         return
     to = console()
     if found.rows and not quiet:
@@ -398,7 +399,7 @@ def tell_reproduction(outcomes: Sequence[Outcome], folder: Path, *, as_json: boo
     page = folder / "report.html"
     if as_json:
         found = {outcome.experiment.name: reproduction_numbers(outcome) for outcome in outcomes}
-        print(json.dumps({"experiments": found, "page": str(page)}, indent=2, default=plain))
+        print_json({"experiments": found, "page": page})
         return
     to = console()
     for outcome in outcomes:
@@ -428,7 +429,7 @@ def reproduction_numbers(outcome: Outcome) -> dict[str, Any]:
     return {
         "trouble": None if outcome.measured is not None else trouble(outcome),
         "verdicts": [verdict.row() for verdict in outcome.verdicts],
-        "files": [str(file) for file in outcome.files],
+        "files": outcome.files,
         "seconds": outcome.seconds,
     }
 
@@ -537,6 +538,28 @@ def add_group(table: Table, heading: str, rows: Iterable[tuple[str, str]]) -> No
         table.add_row(f"  {left}", right)
 
 
-def console() -> Console:
-    """Standard output as it is now; what we print is text, never markup."""
-    return Console(markup=False, emoji=False, highlight=False)
+def console(*, stderr: bool = False) -> Console:
+    """Standard output (or error) as it is now; what we print is text, never markup."""
+    return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
+
+
+def print_json(data: Any) -> None:
+    """On standard output, valid everywhere: NaN and infinity, which JSON has not, are null."""
+    click.echo(json.dumps(as_json(data), indent=2, allow_nan=False))
+
+
+def as_json(value: Any) -> Any:
+    """The same in what JSON knows.
+
+    >>> as_json({"error": math.nan, 1: (np.float64(0.5), Path("a"))})
+    {'error': None, '1': [0.5, 'a']}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(each) for each in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return as_json(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int)) else str(value)

@@ -96,6 +96,12 @@ class RunResult:
             f"communication {self.communication[-1]}, {self.microseconds:.3g} µs a pull)"
         )
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .notebook import result_form
+
+        return result_form(self)
+
     # --- other forms ----------------------------------------------------------------------------------------------------
 
     def to_frame(self) -> pandas.DataFrame:

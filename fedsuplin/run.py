@@ -451,13 +451,7 @@ class Recorder:
             departures=tuple(algorithm.departures(problem)),
             seed=problem.seed,
             spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": self.length},
-            versions={
-                "fedsuplin": __version__,
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "scipy": scipy.__version__,
-                "kernels": engine.kernels,
-            },
+            versions=software(engine.kernels),
         )
 
     def recorded(self) -> dict[str, AnyArray]:
@@ -486,6 +480,17 @@ class Recorder:
             sums = np.vstack([sums, [now[name] for name in SUMS]])
             counts = np.vstack([counts, [now[name] for name in COUNTS]])
         return pulls, sums, counts
+
+
+def software(kernels: str) -> dict[str, str]:
+    """What a result was computed with."""
+    return {
+        "fedsuplin": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "kernels": kernels,
+    }
 
 
 def recorded_pulls(record: str | int, length: int) -> Counts:

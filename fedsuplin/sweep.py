@@ -164,6 +164,12 @@ class SweepResult:
         over = " × ".join(self.varied) or "one point"
         return f"SweepResult({len(self.rows)} runs over {over}, {len(self.failed)} failed{ended})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .notebook import sweep_form
+
+        return sweep_form(self)
+
 
 # --- running -----------------------------------------------------------------------------------------------------------
 

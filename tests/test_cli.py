@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 from click.testing import CliRunner
 from rich.cells import cell_len
 
@@ -23,6 +25,7 @@ import fedsuplin as fsl
 from fedsuplin import cli, scaffold
 from fedsuplin.registry import Registry, plugins
 from fedsuplin.result import COUNTS, SUMS
+from fedsuplin_ext import norms
 
 SMALL = ("--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "400")
 COMMAND = [sys.executable, "-m", "fedsuplin.cli"]
@@ -505,7 +508,7 @@ def test_new_leaves_a_folder_that_is_there_alone(tmp_path):
     assert told == f"Error: {tmp_path / 'my-gossip'} is already there: choose another name, or another --folder\n"
     assert not list((tmp_path / "my-gossip").iterdir())
     assert "does not exist" in call("plugins", "new", "my-gossip", "--folder", tmp_path / "nowhere", code=2).stderr
-    assert "--json is for the list" in call("plugins", "--json", "new", "my-gossip", code=2).stderr
+    assert "--json is for the list here: put it after new" in call("plugins", "--json", "new", "my-gossip", code=2).stderr
 
 
 def test_new_writes_all_or_nothing(tmp_path, monkeypatch):
@@ -527,7 +530,10 @@ def test_help_and_version_of_the_installed_command():
         assert call(command, "-h").stdout.startswith("Usage:")
     assert "fedsuplin run sync" in call("run", "-h").stdout
     done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"fedsuplin, version {fsl.__version__}\n"
+    first, second, third, _ = done.stdout.splitlines()
+    assert first == f"fedsuplin, version {fsl.__version__}"
+    assert second == f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
+    assert third == f"kernels {norms.default()} (this CPU runs {', '.join(norms.available())})"
 
 
 def test_no_progress_bar_where_nobody_watches():

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from .. import options
+from .. import completion, manuals, options, report
 from ..algorithm import AXES, composed, keywords_of, make
 from ..doubling import FIRST, Doubling
 from ..errors import InvalidInput
@@ -20,7 +20,7 @@ from .ledger import Ledger
 from .plan import Plan
 
 _file = click.Path(dir_okay=False, path_type=Path)
-_size = options.in_section("Sizes (of a store that is new; one that exists knows them)")
+_size = options.in_section("Sizes (needed for a store that is new; one that is there knows them)")
 _store = options.in_section("The store")
 _network = options.in_section("Where it listens, and to whom")
 _output = options.in_section("Output")
@@ -70,13 +70,15 @@ NETWORK = [
     ),
 ]
 
+JSON = [_output("--json", "as_json", is_flag=True, help="The address that it listens on as JSON.")]
+
 
 # --- fedsuplin serve --------------------------------------------------------------------------------------------------------
 
 
-@click.command("serve", short_help="The server of a live federation.", cls=options.SectionedCommand)
-@click.argument("variant", required=False)
-@options.add(SIZES, STORE, NETWORK, options.CONSTANTS, options.PARTS)
+@click.command("serve", short_help="The server of a live federation.", cls=options.SectionedCommand, manual=manuals.SERVE)
+@click.argument("variant", required=False, shell_complete=completion.variants)
+@options.add(SIZES, STORE, NETWORK, options.CONSTANTS, options.PARTS, JSON)
 @click.pass_context
 def serve_command(
     context: click.Context,
@@ -91,25 +93,28 @@ def serve_command(
     plaintext: bool,
     deadline: float,
     metrics: str | None,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Keep the sums of a live federation of VARIANT (async, sync, …) in --store, and let clients in who have a token or a
     certificate. Clients are made with fsl.connect, in Python.
 
     A store that is there goes on where it stopped; VARIANT and sizes may be left out then. SIGTERM and Ctrl-C end it
-    gracefully. The log goes to standard error, a JSON object a line.
-
-    \b
-    fedsuplin tokens tokens.json --clients 20 --out secrets
-    fedsuplin serve async --dim 25 --arms 20 --clients 20 --store server.db --tokens tokens.json
-    fedsuplin serve --store server.db --tokens tokens.json --address 0.0.0.0:50051 --tls-cert cert.pem --tls-key key.pem
+    gracefully. The address goes to standard output when it listens, the log to standard error, a JSON object a line.
     """
     from .service import serve  # needs the extra, which --help does not
 
     listening = credentials.Listening(address, tls_cert, tls_key, client_ca, tokens, plaintext, deadline, metrics)
     plan = plan_of(variant, given, typed(context, given), store)
     with logging_json(), contextlib.closing(Ledger(store, plan)) as ledger:
-        asyncio.run(serve(ledger, listening, started=lambda where: click.echo(f"listening on {where}")))
+        asyncio.run(serve(ledger, listening, started=lambda where: tell_address(where, as_json)))
+
+
+def tell_address(where: str, as_json: bool) -> None:
+    if as_json:
+        report.print_json({"address": where})
+    else:
+        click.echo(f"listening on {where}")
 
 
 def typed(context: click.Context, given: dict[str, Any]) -> list[str]:
@@ -168,7 +173,9 @@ def logging_json() -> Any:
 # --- fedsuplin tokens -------------------------------------------------------------------------------------------------------
 
 
-@click.command("tokens", short_help="Make the tokens of a federation's clients.", cls=options.SectionedCommand)
+@click.command(
+    "tokens", short_help="Make the tokens of a federation's clients.", cls=options.SectionedCommand, manual=manuals.TOKENS
+)
 @click.argument("file", type=_file)
 @options.add(
     [
@@ -179,24 +186,24 @@ def logging_json() -> Any:
             "--out",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="FOLDER",
-            help="Write them there, a file for each client that only you can read, instead of printing them.",
+            help="Write them there, a file for each client that only you can read. [default: they are printed]",
         ),
         _output("--replace", is_flag=True, help="Put new ones in the place of those in FILE, which are void then."),
+        *options.JSON,
     ]
 )
-def tokens_command(file: Path, clients: int, out: Path | None, replace: bool) -> None:
+def tokens_command(file: Path, clients: int, out: Path | None, replace: bool, as_json: bool) -> None:
     """Make a token for each client. FILE gets their hashes, which is what a server needs; the tokens themselves are printed,
     one line a client, or written to --out. They are nowhere else: keep them.
-
-    \b
-    fedsuplin tokens tokens.json --clients 20 --out secrets
     """
     if file.exists() and not replace:
         raise InvalidInput(f"{file} is there: with new tokens the old ones are void. Give another name, or --replace")
     tokens = credentials.new_tokens(range(clients))
-    if out is not None:
-        write_secrets(out, tokens, replace)
+    paths = {} if out is None else write_secrets(out, tokens, replace)
     credentials.write_hashes(file, tokens)
+    if as_json:
+        report.print_json({"file": file, "tokens": None if paths else tokens, "files": paths})
+        return
     if out is not None:
         click.echo(f"wrote {file} and {clients} tokens to {out}")
         return
@@ -204,7 +211,8 @@ def tokens_command(file: Path, clients: int, out: Path | None, replace: bool) ->
         click.echo(f"{client_id} {token}")
 
 
-def write_secrets(out: Path, tokens: dict[int, str], replace: bool) -> None:
+def write_secrets(out: Path, tokens: dict[int, str], replace: bool) -> dict[int, Path]:
+    """A file for each client."""
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {client_id: out / f"client-{client_id}.token" for client_id in tokens}
     for path in paths.values():
@@ -214,6 +222,7 @@ def write_secrets(out: Path, tokens: dict[int, str], replace: bool) -> None:
             raise InvalidInput(f"{path} is there: give another folder, or --replace")
     for client_id, token in tokens.items():
         credentials.write_secret(paths[client_id], token)
+    return paths
 
 
 # --- fedsuplin demo ---------------------------------------------------------------------------------------------------------
@@ -221,13 +230,16 @@ def write_secrets(out: Path, tokens: dict[int, str], replace: bool) -> None:
 _demo = options.in_section("What is played")
 
 
-@click.group("demo", short_help="Something to watch.", cls=options.SectionedGroup)
+@click.group("demo", short_help="Something to watch.", cls=options.SectionedGroup, manual=manuals.DEMO)
 def demo_command() -> None:
-    """Something to watch."""
+    """Something to watch: for now a live federation."""
 
 
 @demo_command.command(
-    "federation", short_help="A server and clients on this machine, killed now and then.", cls=options.SectionedCommand
+    "federation",
+    short_help="A server and clients on this machine, killed now and then.",
+    cls=options.SectionedCommand,
+    manual=manuals.DEMO_FEDERATION,
 )
 @options.add(
     [
@@ -241,28 +253,28 @@ def demo_command() -> None:
             metavar="S",
             help="Seconds between kills, about; 0 kills nobody. [default: 4]",
         ),
-        _demo("--variant", default="async", metavar="NAME", help="async, sync, fedlinucb, … [default: async]"),
+        _demo(
+            "--variant",
+            default="async",
+            metavar="NAME",
+            shell_complete=completion.variants,
+            help="async, sync, fedlinucb, … [default: async]",
+        ),
         _demo("--seed", type=click.IntRange(0), default=0, metavar="N", help="Of everything that is drawn. [default: 0]"),
+        *options.JSON,
     ]
 )
 @click.pass_context
 def federation_command(
-    context: click.Context, clients: int, pulls: int, seconds: float, kill_every: float, variant: str, seed: int
+    context: click.Context, clients: int, pulls: int, seconds: float, kill_every: float, variant: str, seed: int, as_json: bool
 ) -> None:
     """Start a server and several clients on this machine, each a process, and show regret and communication as they play.
 
     Now and then one of them is killed (SIGKILL) and started again from its store. At the end the server's sums are compared
-    with all that was observed.
-
-    \b
-    fedsuplin demo federation
-    fedsuplin demo federation --variant sync --clients 8 --kill-every 2
+    with all that was observed. With --json what happens is told on standard error.
     """
-    from .. import report
     from .demo import run  # needs what --help does not
 
-    right = run(
-        variant, clients=clients, pulls=pulls, seconds=seconds, kill_every=kill_every, seed=seed, console=report.console()
-    )
-    if not right:
+    given = {"clients": clients, "pulls": pulls, "seconds": seconds, "kill_every": kill_every, "seed": seed}
+    if not run(variant, **given, console=report.console(stderr=as_json), as_json=as_json):
         context.exit(1)

@@ -28,6 +28,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .. import report
 from ..algorithm import make
 from ..errors import FederationError, InvalidInput
 from ..extras import imported
@@ -410,16 +411,19 @@ def totals_table(demo: Demo) -> Table:
     return table
 
 
+def sums(demo: Demo) -> dict[str, float]:
+    """What all clients together have come to."""
+    regrets = {name: sum(client.numbers.get(name, 0.0) for client in demo.clients) for name in ("regret", "uniform", "alone")}
+    counts = {name: sum(client.count(name) for client in demo.clients) for name in Standing.COUNTS}
+    return {"pulls": sum(client.pulls for client in demo.clients)} | regrets | counts
+
+
 def totals(demo: Demo) -> list[tuple[str, str]]:
-    """What all clients together have come to, in words."""
-    pulls = sum(client.pulls for client in demo.clients)
-    regret, uniform, alone = (
-        sum(client.numbers.get(name, 0.0) for client in demo.clients) for name in ("regret", "uniform", "alone")
-    )
-    syncs, up, down = (sum(client.count(name) for client in demo.clients) for name in Standing.COUNTS)
+    """The same in words."""
+    pulls, regret, uniform, alone, syncs, up, down = sums(demo).values()
     every = f", one in {pulls / syncs:.0f} pulls" if syncs else ""
     return [
-        ("pulls", f"{pulls:,} of {demo.world.n_clients * demo.world.n_pulls:,}"),
+        ("pulls", f"{pulls:,.0f} of {demo.world.n_clients * demo.world.n_pulls:,}"),
         ("regret", f"{regret:,.1f}; each client alone {alone:,.1f}, uniform play {uniform:,.1f}"),
         ("communication", f"{syncs:,.0f} syncs{every}, {up / 1e6:.2f} MB up, {down / 1e6:.2f} MB down"),
         ("server", demo.server + (f", killed {times(demo.server_kills)}" if demo.server_kills else "")),
@@ -437,7 +441,17 @@ def times(n: int) -> str:
 # --- the command -----------------------------------------------------------------------------------------------------------
 
 
-def run(variant: str, *, clients: int, pulls: int, seconds: float, kill_every: float, seed: int, console: Console) -> bool:
+def run(
+    variant: str,
+    *,
+    clients: int,
+    pulls: int,
+    seconds: float,
+    kill_every: float,
+    seed: int,
+    console: Console,
+    as_json: bool = False,
+) -> bool:
     """Play it, and say how it ended. Is what the server knows all that was observed, once?"""
     for module in ("grpc", "grpc_health", "prometheus_client"):
         imported(module, "federation", "fedsuplin demo federation")
@@ -448,7 +462,10 @@ def run(variant: str, *, clients: int, pulls: int, seconds: float, kill_every: f
             where = Path(folder)
             demo = Demo(world, seconds=seconds, kill_every=kill_every, folder=where, screen=screen, stopped=stopped)
             found = demo.play()
-        tell(demo, found, console)
+        if as_json:
+            report.print_json(numbers(demo, found))
+        else:
+            tell(demo, found, console)
     return found.right
 
 
@@ -474,14 +491,21 @@ def stop_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def numbers(demo: Demo, found: Verdict) -> dict[str, Any]:
+    """How it ended, as plain data."""
+    kills = {"client_kills": sum(client.kills for client in demo.clients), "server_kills": demo.server_kills}
+    world = {"variant": demo.world.variant, "clients": demo.world.n_clients, "pulls_each": demo.world.n_pulls}
+    return world | sums(demo) | kills | found._asdict() | {"right": found.right}
+
+
 def tell(demo: Demo, found: Verdict, console: Console) -> None:
     kills = sum(client.kills for client in demo.clients)
     console.print(f"\n{in_a_line(totals(demo)[:2])}; communication {found.communication:,} (the paper's count)", soft_wrap=True)
     console.print(f"clients were killed {times(kills)}, the server {times(demo.server_kills)}")
-    sums = (
+    both = (
         f"{found.noted:,} rewards were observed, {found.merged:,} are in the server's sums, which are right to {found.worst:.0e}"
     )
     if found.right:
-        console.print(f"{sums}: nothing was lost, nothing counted twice", style="bold green", soft_wrap=True)
+        console.print(f"{both}: nothing was lost, nothing counted twice", style="bold green", soft_wrap=True)
     else:
-        console.print(f"{sums}: THIS IS WRONG", style="bold red", soft_wrap=True)
+        console.print(f"{both}: THIS IS WRONG", style="bold red", soft_wrap=True)

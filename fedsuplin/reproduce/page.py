@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from ..files import whole
+from ..markup import pairs
 from ..version import __version__
 from .experiment import Experiment, Measured, Options, Outcome
 from .verdicts import FAILS, HOLDS, OPEN, Verdict, number, with_error
@@ -127,11 +128,6 @@ def mean_table(experiment: Experiment, measured: Measured) -> str:
         for case, cells in cases.items()
     )
     return f"<table><tr>{heads}</tr>{body}</table>"
-
-
-def pairs(told: dict[str, str]) -> str:
-    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in told.items())
-    return f"<table>{rows}</table>"
 
 
 def circumstances(outcomes: Sequence[Outcome], options: Options) -> dict[str, str]:

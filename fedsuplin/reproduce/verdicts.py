@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ..comparison import CONFIDENCE, band, standard_error
 
@@ -58,6 +57,8 @@ def difference(first: np.ndarray, second: np.ndarray, *, paired: bool = True) ->
     if paired:
         half = float(band((first - second)[:, None])[0])
     else:  # Welch's: the two may spread differently
+        from scipy.special import stdtrit  # takes a while to import, and --help and completion do without
+
         errors = np.array([standard_error(first), standard_error(second)]) ** 2
         freedom = errors.sum() ** 2 / (errors**2 / [len(first) - 1, len(second) - 1]).sum() if errors.any() else 1.0
         half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * math.sqrt(errors.sum()))
