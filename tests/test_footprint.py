@@ -1,4 +1,4 @@
-"""What the core costs whoever installs it: packages, megabytes, and the time of an import. The README states it, and this keeps it."""
+"""What the core costs whoever installs it: packages, megabytes, and the time of an import, as the README states it."""
 
 from __future__ import annotations
 

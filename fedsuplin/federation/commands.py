@@ -275,6 +275,15 @@ def federation_command(
     """
     from .demo import run  # needs what --help does not
 
-    given = {"clients": clients, "pulls": pulls, "seconds": seconds, "kill_every": kill_every, "seed": seed}
-    if not run(variant, **given, console=report.console(stderr=as_json), as_json=as_json):
+    was_right = run(
+        variant,
+        clients=clients,
+        pulls=pulls,
+        seconds=seconds,
+        kill_every=kill_every,
+        seed=seed,
+        console=report.console(stderr=as_json),
+        as_json=as_json,
+    )
+    if not was_right:
         context.exit(1)
