@@ -107,18 +107,21 @@ def by_sigma(norm: float, sigma: float) -> float:
     return sigma
 
 
-def observations(problem: fsl.ArrayProblem, by_pull: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ω x xᵀ and ω r x of every pull, with ω = σ_t."""
+def observations(problem: fsl.ArrayProblem, by_pull: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ω x xᵀ and ω r x of every pull, with ω = σ_t; and how large the numbers are that ω r x is a sum of, as r = θᵀx + noise may
+    be nearly 0 when they are not."""
     n = problem.horizon
     chunk, arms = problem.stream(n, None).take(n), by_pull[:, 0]
     x, pull = chunk.contexts[np.arange(n), :, arms], np.arange(n)
     reward = (x @ problem.theta if chunk.rewards is None else chunk.rewards[pull, arms]) + chunk.noise
-    return np.einsum("t,ti,tj->tij", chunk.sigma, x, x), np.einsum("t,t,ti->ti", chunk.sigma, reward, x)
+    within = np.abs(x) @ np.abs(problem.theta) + np.abs(chunk.noise) if chunk.rewards is None else np.abs(reward)
+    moments, sizes = (np.einsum("t,t,ti->ti", chunk.sigma, *each) for each in ((reward, x), (within, np.abs(x))))
+    return np.einsum("t,ti,tj->tij", chunk.sigma, x, x), moments, sizes
 
 
-def assert_sum(found: np.ndarray, terms: np.ndarray, start: np.ndarray | float = 0.0) -> None:
+def assert_sum(found: np.ndarray, terms: np.ndarray, sizes: np.ndarray, start: np.ndarray | float = 0.0) -> None:
     """Equal to the last digits of as many additions as there are terms, and the few of a term itself."""
-    most = np.abs(start) + np.abs(terms).sum(axis=0)
+    most = np.abs(start) + sizes.sum(axis=0)
     assert (np.abs(found - (start + terms.sum(axis=0))) <= (len(terms) + 8) * EPSILON * most.max()).all()
 
 
@@ -128,13 +131,14 @@ def test_server_and_clients_together_hold_every_observation_once(case):
     variant, parameters, problem = case
     algorithm = made(variant, parameters | {"weighting": by_sigma}, problem)
     engine, by_pull = played(algorithm, problem)
-    grams, moments = observations(problem, by_pull)
+    grams, moments, sizes = observations(problem, by_pull)
     for s in range(algorithm.n_layers):
         server, there = engine.server_layer(s), by_pull[:, 1] == s
         waiting = [engine.client_layer(client, s) for client in range(problem.n_clients)]
         gram = server["gram"] + sum(client["delta_gram"] for client in waiting)
-        assert_sum(gram, grams[there], algorithm.setting.ridge * np.eye(problem.dim))
-        assert_sum(server["moment"] + sum(client["delta_moment"] for client in waiting), moments[there])
+        assert_sum(gram, grams[there], np.abs(grams[there]), algorithm.setting.ridge * np.eye(problem.dim))
+        moment = server["moment"] + sum(client["delta_moment"] for client in waiting)
+        assert_sum(moment, moments[there], sizes[there])
         for known in (server, *waiting):
             np.testing.assert_array_equal(known["inverse"], known["inverse"].T)
             assert np.linalg.eigvalsh(known["gram"]).min() >= algorithm.setting.ridge * (1 - 1e-9)
@@ -154,11 +158,11 @@ def test_the_servers_sums_are_those_of_all_uploads(case):
     for client in range(problem.n_clients):
         last = np.flatnonzero(synced & (result.clients == client))
         uploaded[: last[-1] + 1 if len(last) else 0] |= result.clients[: last[-1] + 1 if len(last) else 0] == client
-    grams, moments = observations(problem, by_pull)
+    grams, moments, sizes = observations(problem, by_pull)
     for s in range(algorithm.n_layers):
         server, there = engine.server_layer(s), uploaded & (by_pull[:, 1] == s)
-        assert_sum(server["gram"], grams[there], algorithm.setting.ridge * np.eye(problem.dim))
-        assert_sum(server["moment"], moments[there])
+        assert_sum(server["gram"], grams[there], np.abs(grams[there]), algorithm.setting.ridge * np.eye(problem.dim))
+        assert_sum(server["moment"], moments[there], sizes[there])
 
 
 # --- the screening -----------------------------------------------------------------------------------------------------
