@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import AnyArray
 from .errors import InvalidInput
 from .files import whole
 from .result import plain
@@ -29,14 +30,14 @@ SECONDS = 60.0  # between checkpoints, where nobody says how many pulls
 ARRAY = "array:"  # a value in the JSON that is kept among the arrays
 
 
-def write(path: Path, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> None:
+def write(path: Path, arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> None:
     """Replace the file in one step. A failure on the way leaves the old one as it was."""
     content = to_bytes(arrays, rest)
     with whole(path, "wb", sync=True) as file:
         file.write(content)
 
 
-def to_bytes(arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> bytes:
+def to_bytes(arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> bytes:
     """What is in the file."""
     body = io.BytesIO()
     rest, arrays = without_arrays(rest, dict(arrays))
@@ -46,12 +47,12 @@ def to_bytes(arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> bytes
     return b"".join((MAGIC, hashlib.sha256(content).hexdigest().encode(), b"\n", content))
 
 
-def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read(path: Path) -> tuple[dict[str, AnyArray], dict[str, Any]]:
     """Arrays and the rest of a checkpoint that is whole; anything else is refused."""
     return from_bytes(path.read_bytes(), path)
 
 
-def from_bytes(content: bytes, path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def from_bytes(content: bytes, path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, Any]]:
     """The same from the bytes; `path` says where they were found."""
     if not content.startswith(MAGIC):
         known = MAGIC.partition(b"format")[0]
@@ -69,7 +70,7 @@ def from_bytes(content: bytes, path: str | os.PathLike[str]) -> tuple[dict[str, 
         raise InvalidInput(f"{path} does not hold what a checkpoint does ({error}); it was left as it is") from None
 
 
-def without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.ndarray]]:
+def without_arrays(value: Any, arrays: dict[str, AnyArray]) -> tuple[Any, dict[str, AnyArray]]:
     """Arrays anywhere in plain data, moved to those that are kept as such."""
     if isinstance(value, Mapping):
         return {key: without_arrays(each, arrays)[0] for key, each in value.items()}, arrays
@@ -82,7 +83,7 @@ def without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> tuple[Any, dict
     return value, arrays
 
 
-def with_arrays(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def with_arrays(value: Any, arrays: Mapping[str, AnyArray]) -> Any:
     if isinstance(value, dict):
         return {key: with_arrays(each, arrays) for key, each in value.items()}
     if isinstance(value, list):
@@ -100,7 +101,7 @@ class Keeper:
         if not self.path.parent.is_dir():
             raise InvalidInput(f"checkpoint={str(path)!r}: there is no folder {self.path.parent}")
 
-    def load(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    def load(self) -> tuple[dict[str, AnyArray], dict[str, Any]] | None:
         """What is in the file, if it is there, and of this very run."""
         if not self.path.exists():
             return None
@@ -125,7 +126,7 @@ class Keeper:
             return played % self._every == 0
         return time.monotonic() - self._last >= SECONDS
 
-    def write(self, played: int, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any]) -> None:
+    def write(self, played: int, arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> None:
         if played == self._written_at:
             return
         write(self.path, arrays, {"identity": self._identity, **rest})

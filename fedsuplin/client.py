@@ -24,13 +24,14 @@ from fedsuplin_ext.state import restore, state_of
 
 from . import checkpoint
 from .algorithm import Algorithm
+from .arrays import Bytes, Floats
 from .errors import InvalidInput, NumericalError, PluginError
 from .livestate import check_live, live_parts, load_live, save_live
 from .messages import Download, Upload, check_message, is_whole, together, unpacked
 from .problem import NORM_TOLERANCE, as_array, as_floats, checked_array
 from .setting import finite, not_negative
 
-Observed = tuple[int, np.ndarray, float, float]  # the layer, the arm, its weight and the reward
+Observed = tuple[int, Floats, float, float]  # the layer, the arm, its weight and the reward
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Client:
         self._engine = Live(algorithm, kernels=kernels, key=key)
         self._lock = threading.RLock()
         self._next = 0
-        self._open: dict[int, tuple[int, np.ndarray]] = {}  # by id: the layer and the arm that was chosen
+        self._open: dict[int, tuple[int, Floats]] = {}  # by id: the layer and the arm that was chosen
         self._since: list[Observed] | None = None  # observed since the upload that is under way
         self._sent: tuple[int, ...] = ()  # the layers in that upload
         self._pulls = [0] * algorithm.n_layers  # observed in each layer, and not yet in a download
@@ -152,7 +153,7 @@ class Client:
         with self._lock:
             self._since, self._sent = None, ()
 
-    def _parts(self, download: Download) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    def _parts(self, download: Download) -> list[tuple[int, Floats, Floats]]:
         check_message(download, Download, self.algorithm.dim, self.algorithm.n_layers)
         parts = [
             (int(layer), unpacked(gram, self.algorithm.dim), np.array(moment, np.float64))
@@ -163,7 +164,7 @@ class Client:
                 raise NumericalError(f"the download's matrix of layer {layer} is not positive definite")
         return parts
 
-    def _receive(self, layer: int, gram: np.ndarray, moment: np.ndarray, since: list[Observed]) -> None:
+    def _receive(self, layer: int, gram: Floats, moment: Floats, since: list[Observed]) -> None:
         if not self._engine.receive(layer, gram, moment, layer not in self._sent):
             raise self._failure("not positive definite")
         if layer not in self._sent:  # all that was gathered there came later, and is still there
@@ -240,13 +241,13 @@ class Client:
         if rest["since"] is not None:
             self._since = [(*self._kept(each), *self._learnt(each)) for each in rest["since"]]
 
-    def _decided(self, number: int) -> tuple[int, np.ndarray, np.ndarray]:
+    def _decided(self, number: int) -> tuple[int, Floats, Floats]:
         """What `_decide_again` needs to repeat a decision: its layer, its arm, and what the rules remembered afterwards."""
         states = self._engine._rule_states()
         remembered = np.concatenate([states[axis].ravel() for axis in sorted(states)]) if states else np.empty(0)
         return *self._open[number], remembered
 
-    def _decide_again(self, number: int, layer: int, x: np.ndarray, remembered: np.ndarray) -> None:
+    def _decide_again(self, number: int, layer: int, x: Floats, remembered: Floats) -> None:
         """A decision that was made before, put back without its contexts: choosing changes nothing else."""
         self._open[number] = self._kept({"layer": layer, "x": x})
         self._next = number + 1
@@ -263,7 +264,7 @@ class Client:
     def _learnt(each: dict[str, Any]) -> tuple[float, float]:
         return not_negative("weight", each["weight"]), finite("reward", each["reward"])
 
-    def _kept(self, each: dict[str, Any]) -> tuple[int, np.ndarray]:
+    def _kept(self, each: dict[str, Any]) -> tuple[int, Floats]:
         """The layer and the arm of a decision."""
         layer, x = each["layer"], checked_array("x", each["x"], (self.algorithm.dim,))
         if not is_whole(layer) or not 0 <= layer < self.algorithm.n_layers or np.linalg.norm(x) > 1 + NORM_TOLERANCE:
@@ -275,7 +276,7 @@ class Client:
 
     # --- what can go wrong ----------------------------------------------------------------------------------------------------
 
-    def _checked(self, contexts: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    def _checked(self, contexts: Any, mask: Any) -> tuple[Floats, Bytes | None]:
         """Contexts and mask in the engine's layout."""
         contexts = as_floats("contexts", contexts)
         shape = (self.algorithm.n_arms, self.algorithm.dim)

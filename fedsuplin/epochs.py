@@ -12,6 +12,7 @@ import numpy as np
 from fedsuplin_ext.loop import Engine
 from fedsuplin_ext.state import state_of
 
+from .arrays import AnyArray, Counts
 from .doubling import Doubling
 from .errors import FedsuplinError, InterruptedRun, InvalidInput
 from .result import BY_PULL, COUNTS, SUMS, RunResult
@@ -68,7 +69,7 @@ def spec_of(doubling: Doubling, last: Any) -> dict[str, Any]:
     return {**last.spec, "horizon": None, "doubling": how}
 
 
-def joined(parts: list[RunResult], at: np.ndarray) -> RunResult:
+def joined(parts: list[RunResult], at: Counts) -> RunResult:
     """Curves that go on where the last epoch ended, with a row after each of the pulls in `at`, and at the end."""
     pulls = np.concatenate([part.pulls + before for part, before in zip(parts, offsets([p.n_pulls for p in parts]), strict=True)])
     rows = np.isin(pulls, at)
@@ -91,7 +92,7 @@ def joined(parts: list[RunResult], at: np.ndarray) -> RunResult:
     )
 
 
-def continued(curves: list[np.ndarray]) -> np.ndarray:
+def continued(curves: list[AnyArray]) -> AnyArray:
     """Each raised by where those before it ended."""
     ends = [curve[-1] if len(curve) else 0 for curve in curves]
     return np.concatenate([curve + before for curve, before in zip(curves, offsets(ends), strict=True)])
@@ -101,5 +102,5 @@ def offsets(ends: list[Any]) -> list[Any]:
     return [sum(ends[:i]) for i in range(len(ends))]
 
 
-def padded(values: np.ndarray, length: int) -> np.ndarray:
+def padded(values: Counts, length: int) -> Counts:
     return np.pad(values, (0, length - len(values)))

@@ -13,6 +13,7 @@ import numpy as np
 from fedsuplin_ext.live import Live
 
 from .algorithm import Algorithm
+from .arrays import Floats
 from .errors import InvalidInput, NumericalError
 from .livestate import check_live, load_live, save_live
 from .messages import Download, Upload, check_upload, together, unpacked
@@ -97,12 +98,12 @@ class Server:
         with self._lock:
             self._add(by_layer(uploads, range(self.algorithm.n_layers)))
 
-    def put(self, layer: int, gram: np.ndarray, moment: np.ndarray) -> bool:
+    def put(self, layer: int, gram: Floats, moment: Floats) -> bool:
         """A and b of a layer in place of what was known. False if A is not positive definite; then nothing has changed."""
         with self._lock:
             return bool(self._engine.receive(layer, gram, moment, False))
 
-    def _of(self, upload: Upload, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    def _of(self, upload: Upload, layer: int) -> tuple[Floats, Floats]:
         at = int(np.flatnonzero(upload.layers == layer)[0])
         return unpacked(upload.grams[at], self.algorithm.dim), np.array(upload.moments[at], np.float64)
 

@@ -567,6 +567,13 @@ def test_what_became_of_an_upload_is_said_by_its_own_answer_alone(tmp_path):
     hub.close()
 
 
+def test_before_the_server_has_told_the_algorithm_there_is_no_client():
+    link = Link(0)
+    for use in (link.stats, lambda: link.select(np.eye(3)), lambda: link.observe(0, 1.0), lambda: link.known_plan):
+        with pytest.raises(fsl.FederationError, match="the server has not told the algorithm yet"):
+            use()
+
+
 def test_attempts_come_further_and_further_apart_but_not_too_far():
     link = Link(0, clock=lambda: 0.0)
     delays = []

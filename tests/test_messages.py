@@ -13,7 +13,8 @@ from fedsuplin.registry import Registry, Source
 from fedsuplin.reproduce.experiment import Measured
 from fedsuplin.run import Recorder
 from fedsuplin_ext.loop import Engine
-from fedsuplin_plugins.baselines import FedLinUCBNoise
+from fedsuplin_plugins.baselines import DisLinUCBTrigger, FedLinUCBNoise, UploadDownload
+from fedsuplin_plugins.triggers import Determinant, TimedDeterminant
 from fedsuplin_plugins.weightings import VarianceWeight
 
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 100}
@@ -38,8 +39,22 @@ def test_a_name_that_could_not_be_typed():
 
 
 def test_parts_that_are_not_ready():
-    with told("has no gamma or rho yet: call bind"):
-        VarianceWeight().weight(0.5, 0.1)
+    for use in (lambda: VarianceWeight().weight(0.5, 0.1), VarianceWeight().compiled):
+        with told("has no gamma or rho yet: call bind"):
+            use()
+    setting = fsl.Setting(dim=4, n_arms=5, n_clients=2, horizon=100)
+    for part, lacks, use in (
+        (Determinant(), "C", lambda part: part.fires(1.0, 1.0)),
+        (Determinant(), "C", lambda part: part.compiled()),
+        (TimedDeterminant(), "D", lambda part: part.fires(1.0, 1.0)),
+        (DisLinUCBTrigger(), "D", lambda part: part.compiled()),
+        (UploadDownload(), "gamma_u", lambda part: part.fires(1.0, 1.0)),
+        (UploadDownload(gamma_u=2.0), "gamma_d", lambda part: part.push_threshold),
+        (FedLinUCBNoise(), "C", lambda part: part.radii(setting)),
+    ):
+        with told(f"this {type(part).__name__} has no {lacks} yet: call bind"):
+            use(part)
+        use(part.bind(setting))
     with told("radius must be 'theorem' or 'self-normalised', not 'round'"):
         FedLinUCBNoise(radius="round")
 

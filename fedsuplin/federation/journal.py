@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import Floats
 from ..errors import FederationError
 from .stores import Kind, opened
 
@@ -41,7 +42,7 @@ class Memory:
 
     n_events = 0
 
-    def decided(self, number: int, layer: int, x: np.ndarray, remembered: np.ndarray) -> None: ...
+    def decided(self, number: int, layer: int, x: Floats, remembered: Floats) -> None: ...
 
     def observed(self, number: int, reward: float, sigma: float | None) -> None: ...
 
@@ -76,7 +77,7 @@ class Journal(Memory):
 
     # --- one event after the other -----------------------------------------------------------------------------------
 
-    def decided(self, number: int, layer: int, x: np.ndarray, remembered: np.ndarray) -> None:
+    def decided(self, number: int, layer: int, x: Floats, remembered: Floats) -> None:
         self._add(DECIDED, number, struct.pack("<q", layer) + x.tobytes() + remembered.tobytes())
 
     def observed(self, number: int, reward: float, sigma: float | None) -> None:
@@ -137,7 +138,7 @@ class Journal(Memory):
 # --- what the events say --------------------------------------------------------------------------------------------
 
 
-def decision_in(event: Event, dim: int) -> tuple[int, np.ndarray, np.ndarray]:
+def decision_in(event: Event, dim: int) -> tuple[int, Floats, Floats]:
     """The layer, the arm and what the rules remembered."""
     (layer,), numbers = struct.unpack_from("<q", event.data), np.frombuffer(event.data, "<f8", offset=8).copy()
     return layer, numbers[:dim].copy(), numbers[dim:]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..algorithm import Algorithm
+from ..arrays import Floats
 from ..doubling import LAST_EPOCH
 from ..errors import FedsuplinError, InvalidInput, NumericalError
 from ..messages import Download, Upload, check_upload, packed, unpacked
@@ -91,7 +92,7 @@ class Ledger:
         self.path = Path(path)
         self._file = opened(self.path, STORE)
         self._changed: set[int] = set()  # layers, since the last commit
-        self._sums: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # A, packed, and b, by layer: as they were committed
+        self._sums: dict[int, tuple[Floats, Floats]] = {}  # A, packed, and b, by layer: as they were committed
         self._download: Download | None = None
         self._members: dict[int, Member] = {}
         try:
@@ -432,7 +433,7 @@ class Ledger:
         marks = ", ".join("?" * (1 + len(Member._fields)))
         self._file.execute(f"INSERT OR REPLACE INTO clients VALUES ({marks})", (client_id, *member))
 
-    def _write(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    def _write(self) -> dict[int, tuple[Floats, Floats]]:
         """What has changed, to the file; returns all sums as they are now."""
         self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", self._counts.items())
         sums = {layer: self._sums[layer] for layer in range(self.algorithm.n_layers) if layer not in self._changed}

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithm import Algorithm, composed, keywords_of, make
+from ..arrays import Floats
 from ..client import Client
 from ..engines import settle
 
@@ -45,11 +46,11 @@ class World:
     seed: int
 
     @property
-    def theta(self) -> np.ndarray:
+    def theta(self) -> Floats:
         drawn = np.random.default_rng([self.seed]).standard_normal(DIM)
         return drawn / np.linalg.norm(drawn)
 
-    def drawn(self, client_id: int, pull: int) -> tuple[np.ndarray, float]:
+    def drawn(self, client_id: int, pull: int) -> tuple[Floats, float]:
         """Contexts and noise of a pull."""
         rng = np.random.default_rng([self.seed, client_id, pull])
         contexts = rng.standard_normal((ARMS, DIM))

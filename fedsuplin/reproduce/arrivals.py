@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ..arrays import Floats
 from . import figures
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured
 from .verdicts import Verdict, all_of, difference, judged, mean_error
@@ -74,7 +73,7 @@ UNITS = {"regret": "cumulative regret", "communication": "communications (cumula
 def judge(measured: Measured, setting: str) -> list[Verdict]:
     """The paper's two claims and the draft's two."""
 
-    def of(what: str, pattern: str) -> np.ndarray:
+    def of(what: str, pattern: str) -> Floats:
         return measured.values(what, setting=setting, pattern=pattern)
 
     def told(what: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..arrays import Floats
 from . import figures
 from .experiment import PAPER, Case, Experiment, Measured
 from .verdicts import Verdict, all_of, difference, mean_error
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.figure import Figure
 
 ALONE = "suplinucb"
@@ -77,6 +77,6 @@ class Clients(Experiment):
         return found
 
 
-def falling(samples: list[np.ndarray]) -> str:
+def falling(samples: list[Floats]) -> str:
     """Does each mean lie below the one before? Other numbers of clients are other problems, so the seeds are no pairs."""
     return all_of([difference(later, earlier, paired=False).less for earlier, later in zip(samples, samples[1:], strict=False)])

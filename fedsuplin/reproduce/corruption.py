@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import Floats
 from . import figures
 from .experiment import PAPER, Case, Experiment, Measured
 from .fits import exponents
@@ -93,7 +94,7 @@ def case(adversary: str, policy: str, budget: int, keywords: dict[str, Any], pro
     return Case(labels, keywords | {"noise_scale": PAPER["noise_scale"]}, problem)
 
 
-def regret(measured: Measured, adversary: str, policy: str, budget: int) -> np.ndarray:
+def regret(measured: Measured, adversary: str, policy: str, budget: int) -> Floats:
     return measured.values("regret", adversary=adversary, policy=policy, budget=budget)
 
 
@@ -139,7 +140,7 @@ def at_most_linear(measured: Measured, adversary: str) -> Verdict:
     )
 
 
-def no_more(first: np.ndarray, second: np.ndarray) -> str:
+def no_more(first: Floats, second: Floats) -> str:
     apart = difference(first, second)
     return HOLDS if apart.high <= 0 else apart.less
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..arrays import AnyArray, Floats
 from ..comparison import standard_error
 from ..errors import InvalidInput, unknown
 from ..plotting import save_figure
@@ -67,7 +68,7 @@ class Measured:
     [4.0, 5.0]
     """
 
-    def __init__(self, rows: list[dict[str, Any]], curves: list[dict[str, np.ndarray] | None], labels: Sequence[str]) -> None:
+    def __init__(self, rows: list[dict[str, Any]], curves: list[dict[str, AnyArray] | None], labels: Sequence[str]) -> None:
         order = sorted(range(len(rows)), key=lambda at: rows[at]["seed"])  # stable: cases stay in their order within a seed
         self.rows, self.curves, self.labels = [rows[at] for at in order], [curves[at] for at in order], list(labels)
 
@@ -77,11 +78,11 @@ class Measured:
             raise KeyError(f"no run has {labels}")
         return found
 
-    def values(self, what: str, **labels: Any) -> np.ndarray:
+    def values(self, what: str, **labels: Any) -> Floats:
         """The final value of what was measured, a number a seed, in the order of the seeds."""
         return np.array([self.rows[at][what] for at in self._where(labels)], float)
 
-    def curve(self, what: str, **labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    def curve(self, what: str, **labels: Any) -> tuple[AnyArray, Floats]:
         """Recorded pulls, and values as seeds × pulls."""
         found = [curve for at in self._where(labels) if (curve := self.curves[at]) is not None]
         return found[0]["pulls"], np.array([curve[what] for curve in found], float)

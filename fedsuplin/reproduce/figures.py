@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..arrays import Floats
 from ..comparison import band
 from ..plotting import compact, finish_axes, new_figure, style_of
 
@@ -32,7 +33,7 @@ def panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def curve(axes: Axes, x: np.ndarray, values: np.ndarray, *, number: int, label: str) -> None:
+def curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str) -> None:
     """The mean over seeds (values are seeds × x) with its 95 % confidence band."""
     mean, half, style = values.mean(axis=0), band(values), style_of(number)
     every = max(1, len(x) // 8)
@@ -40,7 +41,7 @@ def curve(axes: Axes, x: np.ndarray, values: np.ndarray, *, number: int, label: 
     axes.fill_between(x, mean - half, mean + half, color=style["color"], alpha=0.18, linewidth=0)
 
 
-def points(axes: Axes, x: Any, values: list[np.ndarray], *, number: int, label: str) -> None:
+def points(axes: Axes, x: Any, values: list[Floats], *, number: int, label: str) -> None:
     """Means over seeds (an array for each x) with their 95 % confidence intervals."""
     means = np.array([each.mean() for each in values])
     halves = np.array([band(each[:, None])[0] for each in values])

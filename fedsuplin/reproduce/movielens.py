@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import Floats
 from ..datasets import MovieLensProblem
 from ..errors import InvalidInput
 from ..sweep import SweepResult
@@ -137,7 +138,7 @@ class MovieLens(Experiment):
         ]
 
 
-def ratio_after(measured: Measured, policy: str, count: int, rounds: int) -> np.ndarray:
+def ratio_after(measured: Measured, policy: str, count: int, rounds: int) -> Floats:
     """The normalised reward at the recorded pull nearest to so many rounds of a client, a number a seed."""
     pulls, values = measured.curve("ratio", policy=policy, M=count)
     return values[:, np.abs(pulls - count * rounds).argmin()]

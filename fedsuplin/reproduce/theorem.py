@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithm import make
+from ..arrays import Floats
 from ..bounds import Bound
 from . import figures
 from .experiment import Case, Experiment, Measured
@@ -114,7 +115,7 @@ class Found:
     """What was measured of a policy at one horizon, a number a seed."""
 
     def __init__(self, measured: Measured, policy: str, sigma: float, horizon: int) -> None:
-        def values(what: str) -> np.ndarray:
+        def values(what: str) -> Floats:
             return measured.values(what, policy=policy, sigma=sigma, horizon=horizon)
 
         self.T, self.sigma, self.setting = horizon, f"σ = {sigma:g}", f"σ = {sigma:g}, {policy}"
@@ -141,7 +142,7 @@ def by_horizon(found: list[Found], what: str) -> str:
     return ", ".join(f"{mean_error(getattr(each, what))} ({compact(each.T)})" for each in decades(found))
 
 
-def of_common_seeds(found: list[Found], what: str) -> list[np.ndarray]:
+def of_common_seeds(found: list[Found], what: str) -> list[Floats]:
     """Longer horizons have fewer seeds, the first ones."""
     n = min(len(each.regret) for each in found)
     return [getattr(each, what)[:n] for each in found]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..algorithm import make
+from ..arrays import Floats
 from . import figures
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured, Options
 from .verdicts import FAILS, HOLDS, OPEN, Difference, Verdict, all_of, difference, mean_error
@@ -103,7 +104,7 @@ class Tradeoff(Experiment):
         words = f"regret of sync against async at equal communication: {told}"
         return Verdict("sync has the better trade-off", "paper", PRACTICAL, words, outcome)
 
-    def by_seed(self, measured: Measured, policy: str) -> tuple[np.ndarray, np.ndarray]:
+    def by_seed(self, measured: Measured, policy: str) -> tuple[Floats, Floats]:
         """Communication and ln regret, seeds × thresholds, least communication first."""
         thresholds = self.thresholds(measured, policy)[::-1]
         both = [
@@ -115,7 +116,7 @@ class Tradeoff(Experiment):
         return spent, np.log(lost)
 
     @staticmethod
-    def at(curve: tuple[np.ndarray, np.ndarray], level: float) -> np.ndarray:
+    def at(curve: tuple[Floats, Floats], level: float) -> Floats:
         return np.array([np.interp(np.log(level), np.log(spent), lost) for spent, lost in zip(*curve, strict=True)])
 
 

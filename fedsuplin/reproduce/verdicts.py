@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Floats
 from ..comparison import CONFIDENCE, band, standard_error
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
@@ -47,7 +48,7 @@ class Difference:
         return f"{number(self.mean, sign=True)} [{number(self.low, sign=True)}, {number(self.high, sign=True)}]"
 
 
-def difference(first: np.ndarray, second: np.ndarray, *, paired: bool = True) -> Difference:
+def difference(first: Floats, second: Floats, *, paired: bool = True) -> Difference:
     """First minus second. `paired` where the seeds are those of the same problems, which takes their spread away.
 
     >>> difference(np.array([1.0, 2.0, 3.1]), np.array([2.0, 3.0, 4.0])).less
@@ -75,7 +76,7 @@ def judged(holds: bool) -> str:
     return HOLDS if holds else FAILS
 
 
-def mean_error(values: np.ndarray) -> str:
+def mean_error(values: Floats) -> str:
     """Mean ± standard error, to the first digit of the error.
 
     >>> mean_error(np.array([1230.0, 1250.0])), mean_error(np.array([0.5, 0.53]))
