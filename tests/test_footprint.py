@@ -50,7 +50,7 @@ def test_the_core_needs_the_packages_that_the_readme_counts() -> None:
 def installed_files() -> list[Path]:
     """What a wheel puts into the environment: as pip noted it, or, of an editable installation, what it would put there."""
     noted = importlib.metadata.files("fedsuplin") or []
-    if any(file.parts[0] == "fedsuplin" for file in noted):
+    if {"RECORD", "__init__.py"} <= {file.name for file in noted}:
         return [Path(str(file.locate())) for file in noted if "__pycache__" not in file.parts]
     specs = [importlib.util.find_spec(name) for name in OURS]
     folders = [Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()]
