@@ -242,7 +242,7 @@ CHECKPOINT = [
 JSON = [_output("--json", "as_json", is_flag=True, help="As JSON on standard output, and nothing else there.")]
 
 
-def output(folder: str) -> list[Callable]:
+def output(folder: str) -> list[Callable[..., Any]]:
     """Where files go, in words where that is not asked for; what is printed."""
     out = _output(
         "--out",

@@ -274,6 +274,6 @@ def federation_command(
     """
     from .demo import run  # needs what --help does not
 
-    given = {"clients": clients, "pulls": pulls, "seconds": seconds, "kill_every": kill_every, "seed": seed}
+    given: dict[str, Any] = {"clients": clients, "pulls": pulls, "seconds": seconds, "kill_every": kill_every, "seed": seed}
     if not run(variant, **given, console=report.console(stderr=as_json), as_json=as_json):
         context.exit(1)
