@@ -229,6 +229,26 @@ def test_ctrl_c_while_python_imports_is_no_traceback(module):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
 
 
+def test_ctrl_c_that_an_import_swallows_ends_it_all_the_same():
+    """As NumPy does, when it comes while its C code imports something."""
+    swallowed = PRESSED.replace(
+        "os.kill(os.getpid(), signal.SIGINT)",
+        """
+            try:
+                os.kill(os.getpid(), signal.SIGINT); [None for _ in range(1000)]
+            except KeyboardInterrupt:
+                raise ImportError('lost')""",
+    )
+    done = started(swallowed.format(module="numpy", start=START), "variants")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+def test_a_job_in_the_background_goes_on():
+    ignored = PRESSED.replace("signal.default_int_handler", "signal.SIG_IGN")
+    done = started(ignored.format(module="numpy", start=START), "variants", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)
+
+
 def test_the_installed_command_and_python_m_start_there():
     scripts = fsl_entry_points()
     assert scripts["fedsuplin"] == "fedsuplin_command:main"
