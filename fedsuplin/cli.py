@@ -384,6 +384,7 @@ def reproduce_command(
     size: str | None,
     seeds: int | None,
     movielens: Path | None,
+    markdown: Path | None,
     engine: str,
     workers: int | None,
     out: Path | None,
@@ -409,7 +410,8 @@ def reproduce_command(
     fedsuplin reproduce all --movielens ~/data/ml-20m
     """
     out = out or Path("reproduction")
-    check_folder(out)
+    for folder in (out, *(() if markdown is None else (markdown.parent,))):
+        check_folder(folder)
     with sweep_bar(quiet) as show:
         outcomes = reproduce(
             names or "all",
@@ -417,6 +419,7 @@ def reproduce_command(
             size=size or "normal",
             seeds=seeds,
             movielens=movielens,
+            markdown=markdown,
             engine=engine,
             workers=workers,
             progress=show,
@@ -546,7 +549,7 @@ def new_command(name: str, folder: Path) -> None:
 
 @main.command("bench", short_help="Measure what this machine does.", cls=options.SectionedCommand)
 @options.add(options.MEASURING, options.JSON)
-def bench_command(quick: bool, as_json: bool) -> None:
+def bench_command(quick: bool, markdown: Path | None, as_json: bool) -> None:
     """Measure what this machine does: a round and a layer by size, share of the FMA peak, a sync, drawing, memory.
 
     Times are of one core, the best of several, and what is compared is measured side by side. Takes half a minute.
@@ -554,7 +557,11 @@ def bench_command(quick: bool, as_json: bool) -> None:
     \b
     fedsuplin bench
     fedsuplin bench --quick --json
+    fedsuplin bench --markdown docs/benchmarks.md
     """
+    if markdown is not None:
+        check_folder(markdown.parent)
+    busy = benchmark.load()
     columns = (TextColumn("measuring {task.description}"), BarColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:
@@ -567,6 +574,9 @@ def bench_command(quick: bool, as_json: bool) -> None:
         echo_json(numbers)
     else:
         report.console().print(benchmark.tables(numbers))
+    if markdown is not None:
+        benchmark.write_page(markdown, numbers, quick=quick, busy=busy)
+        click.echo(f"wrote {markdown}", err=as_json)
 
 
 # --- fedsuplin serve, fedsuplin tokens, fedsuplin demo --------------------------------------------------------------

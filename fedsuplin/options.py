@@ -209,6 +209,11 @@ OUTPUT = [
 
 JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]
 
+
+def _markdown(flag: str, words: str) -> Callable:
+    return _output(flag, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=words)
+
+
 PLACE = [
     _output(
         "--folder",
@@ -239,10 +244,14 @@ REPRODUCING = [
         metavar="FOLDER",
         help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, …",
     ),
+    _markdown("--markdown", "The page as Markdown too, with its figures in a folder called like FILE beside it."),
 ]
 EXAMPLE = [_output("--example", is_flag=True, help="Print a file to start from, with all that there can be in it.")]
 
-MEASURING = [in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact.")]
+MEASURING = [
+    in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact."),
+    _markdown("--markdown", "Write a page in Markdown, which also says on which machine, when and how busy it was."),
+]
 
 _comparing = in_section("Comparing")
 COMPARING = [
