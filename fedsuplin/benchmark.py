@@ -6,12 +6,16 @@ core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import os
+import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +27,11 @@ from fedsuplin_ext import measure, norms
 from fedsuplin_ext.loop import Engine
 
 from .algorithm import Algorithm
+from .files import whole
 from .problem import SyntheticProblem
 from .result import RunResult
 from .run import arrival_for, chunk_size, make_for, run
+from .version import __version__
 
 PAPER: dict[str, Any] = {"dim": 25, "n_arms": 20, "n_clients": 20}
 HORIZON = 40_000
@@ -388,3 +394,78 @@ def plain_table(what: str, *numbers: str) -> Table:
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+# --- as a page ------------------------------------------------------------------------------------------------------
+
+
+def load() -> float | None:
+    """How many processes want a core, on average over the last minute; None where nobody counts."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def processor() -> str:
+    """The model of the CPU, where the system says it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_page(path: Path, numbers: dict[str, Any], *, quick: bool, busy: float | None) -> Path:
+    """The tables in Markdown, with what made them."""
+    told = {
+        "command": f"`fedsuplin bench{' --quick' if quick else ''} --markdown {path.name if path.is_absolute() else path}`",
+        "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "versions": f"fedsuplin {__version__}, Python {platform.python_version()}, NumPy {np.__version__}",
+        "machine": f"{processor()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores, of which one is measured",
+        "load before": "not known" if busy is None else f"{busy:.1f}{crowded(busy)}",
+    }
+    page = f"""\
+# Benchmarks
+
+What `fedsuplin bench` measured, on one core; the best of several, and what is compared is timed side by side. How the engine gets
+there is in [The engine and what it costs](speed.md). This page is made by the command below.
+
+{markdown_rows(("", ""), told.items())}
+
+## The machine
+
+{markdown_rows(("", ""), facts(numbers))}
+
+## Widths and estimates of one layer
+
+{markdown_table(widths_table(numbers["widths"]))}
+
+## A whole round
+
+{markdown_table(rounds_table(numbers["rounds"]))}
+
+{LEGEND}
+"""
+    with whole(path, encoding="utf-8") as file:
+        file.write(page)
+    return path
+
+
+def crowded(busy: float) -> str:
+    """A warning for the reader, where others were at work."""
+    if busy < 0.5 * (os.cpu_count() or 1):
+        return ""
+    return (
+        ". Other processes wanted the cores while this was measured: read ratios, not times, and measure again on a quiet machine"
+    )
+
+
+def markdown_table(table: Table) -> str:
+    heads = [str(column.header) for column in table.columns]
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    return markdown_rows(heads, rows, numbers_from=1)
+
+
+def markdown_rows(heads: Sequence[str], rows: Iterable[Iterable[Any]], numbers_from: int = 99) -> str:
+    """Cells from a column on are numbers, and stand on the right."""
+    rule = "|".join("---:" if column >= numbers_from else "---" for column in range(len(heads)))
+    lines = (" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows)
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {line} |" for line in lines)])

@@ -397,6 +397,7 @@ def reproduce_command(
     size: str | None,
     seeds: int | None,
     movielens: Path | None,
+    markdown: Path | None,
     engine: str,
     workers: int | None,
     out: Path | None,
@@ -417,7 +418,8 @@ def reproduce_command(
     What was stopped goes on where it was when it is started again.
     """
     out = out or Path("reproduction")
-    check_folder(out)
+    for folder in (out, *(() if markdown is None else (markdown.parent,))):
+        check_folder(folder)
     with sweep_bar(quiet) as show:
         outcomes = reproduce(
             names or "all",
@@ -425,6 +427,7 @@ def reproduce_command(
             size=size or "normal",
             seeds=seeds,
             movielens=movielens,
+            markdown=markdown,
             engine=engine,
             workers=workers,
             progress=show,
@@ -553,11 +556,14 @@ def new_command(name: str, folder: Path, as_json: bool) -> None:
 
 @main.command("bench", short_help="Measure what this machine does.", cls=options.SectionedCommand, manual=manuals.BENCH)
 @options.add(options.MEASURING, options.JSON)
-def bench_command(quick: bool, as_json: bool) -> None:
+def bench_command(quick: bool, markdown: Path | None, as_json: bool) -> None:
     """Measure what this machine does: a round and a layer by size, share of the FMA peak, a sync, drawing, memory.
 
     Times are of one core, the best of several, and what is compared is measured side by side. Takes half a minute.
     """
+    if markdown is not None:
+        check_folder(markdown.parent)
+    busy = benchmark.load()
     columns = (TextColumn("measuring {task.description}"), BarColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:
@@ -570,6 +576,9 @@ def bench_command(quick: bool, as_json: bool) -> None:
         report.print_json(numbers)
     else:
         report.console().print(benchmark.tables(numbers))
+    if markdown is not None:
+        benchmark.write_page(markdown, numbers, quick=quick, busy=busy)
+        click.echo(f"wrote {markdown}", err=as_json)
 
 
 # --- fedsuplin completion -------------------------------------------------------------------------------------------

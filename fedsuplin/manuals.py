@@ -163,6 +163,7 @@ REPRODUCE = Manual(
     writes={
         "FOLDER/report.html": "One page with every figure, verdict and setting.",
         "FOLDER/NAME/": "Of each experiment: its runs, tables, verdicts and figure.",
+        "FILE": "With --markdown FILE: the page in Markdown, as docs/results.md is, with its figures beside it.",
     },
     codes={0: "Done, whatever the verdicts are.", 1: RUNS_FAILED},
     environment=COMPUTES,
@@ -174,7 +175,9 @@ BENCH = Manual(
     examples={
         "fedsuplin bench": "all of it, as tables",
         "fedsuplin bench --quick --json": "in a few seconds, for a script",
+        "fedsuplin bench --markdown bench.md": "as a page, such as docs/benchmarks.md",
     },
+    writes={"FILE": "With --markdown FILE: the tables as a page in Markdown."},
     environment=COMPUTES,
     read="docs/speed.md for what a round costs, docs/commands.md for the JSON keys",
 )

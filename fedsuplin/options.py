@@ -255,6 +255,11 @@ def output(folder: str) -> list[Decorator]:
     return [out, *JSON, _output("--quiet", "-q", is_flag=True, help="No progress bar and no table.")]
 
 
+
+def _markdown(flag: str, words: str) -> Callable:
+    return _output(flag, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=words)
+
+
 PLACE = [
     _output(
         "--folder",
@@ -287,10 +292,14 @@ REPRODUCING = [
         metavar="FOLDER",
         help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, … [default: none; movielens is left out]",
     ),
+    _markdown("--markdown", "The page as Markdown too, with its figures in a folder called like FILE beside it."),
 ]
 EXAMPLE = [_output("--example", is_flag=True, help="Print a file to start from, with all that there can be in it.")]
 
-MEASURING = [in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact.")]
+MEASURING = [
+    in_section("Measuring")("--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact."),
+    _markdown("--markdown", "Write a page in Markdown, which also says on which machine, when and how busy it was."),
+]
 
 _comparing = in_section("Comparing")
 COMPARING = [

@@ -10,6 +10,7 @@ import pytest
 import fedsuplin as fsl
 from fedsuplin import files, report
 from fedsuplin.reproduce import Options
+from fedsuplin.reproduce.markdown import write_markdown
 from fedsuplin.reproduce.page import write_page
 from fedsuplin.sweep import write_rows
 
@@ -28,6 +29,7 @@ WRITERS = {
     "comparison.png": COMPARISON.plot,
     "sweep.csv": lambda path: write_rows(path, [{"a": 1}]),
     "report.html": lambda path: write_page(path, [], Options()),
+    "results.md": lambda path: write_markdown(path, [], Options()),
     "client.state": fsl.Client(ALGORITHM).save,
     "server.state": fsl.Server(ALGORITHM).save,
 }

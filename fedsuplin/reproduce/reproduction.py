@@ -15,6 +15,7 @@ from .arrivals import Arrivals
 from .clients import Clients
 from .corruption import Corruption
 from .experiment import Experiment, Options, Outcome
+from .markdown import write_markdown
 from .movielens import MovieLens
 from .page import write_page
 from .theorem import Theorem
@@ -33,6 +34,7 @@ def reproduce(
     size: str = "normal",
     seeds: int | None = None,
     movielens: str | Path | None = None,
+    markdown: str | Path | None = None,
     engine: str = "threads",
     workers: int | None = None,
     progress: Callable[[str, SweepProgress], None] | None = None,
@@ -41,7 +43,8 @@ def reproduce(
     """Run experiments ("all" for every one) and write their data, figures and verdicts into folder/NAME, and folder/report.html.
 
     `size` is "quick", "normal" or "full". Each is a sweep: one that was stopped goes on where it was. `ended` is called with
-    each outcome. One whose runs failed, or that was stopped, has no `measured` in its outcome.
+    each outcome. One whose runs failed, or that was stopped, has no `measured` in its outcome. `markdown` names a file for the
+    page as Markdown, with small figures in a folder beside it: docs/results.md is made by it.
     """
     chosen = chosen_of(names)
     options = Options(size=size, seeds=seeds, movielens=None if movielens is None else Path(movielens))
@@ -60,6 +63,8 @@ def reproduce(
         if not outcome.sweep.complete:
             break
     write_page(folder / "report.html", outcomes, options)
+    if markdown is not None:
+        write_markdown(Path(markdown), outcomes, options)
     return outcomes
 
 

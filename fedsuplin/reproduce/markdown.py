@@ -1,0 +1,92 @@
+"""The page of `fedsuplin reproduce` as Markdown, with small figures beside it: docs/results.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..files import whole
+from .experiment import Options, Outcome
+from .page import MARKS, circumstances, command, shown, trouble
+from .verdicts import OPEN, with_error
+
+DPI = 80  # a page has several of them, and the folder of the run has them as SVG
+
+
+def write_markdown(path: Path, outcomes: Sequence[Outcome], options: Options) -> Path:
+    """The page, and NAME.png of each experiment in a folder called like the page, without its suffix."""
+    folder = path.with_suffix("")
+    told = circumstances(outcomes, options)
+    told["command"] = f"`{told['command']} --markdown {path.name if path.is_absolute() else path}`"
+    sections = "\n".join(section(outcome, folder) for outcome in outcomes)
+    page = f"""\
+# Results
+
+What `fedsuplin reproduce` measured, and its verdict on each claim. A 95 % confidence interval over the seeds decides; where it
+holds zero the claim is {OPEN}. This page is made by the command; what to make of it is in [the paper's claims](reproduction.md).
+
+{table(("", ""), told.items())}
+
+{table(("experiment", *MARKS), (overview(outcome) for outcome in outcomes))}
+
+{sections}"""
+    with whole(path, encoding="utf-8") as file:
+        file.write(page)
+    return path
+
+
+def overview(outcome: Outcome) -> list[str]:
+    """How its claims fared."""
+    link = f"[{outcome.experiment.title}](#{outcome.experiment.name})"
+    if outcome.measured is None:
+        return [link, trouble(outcome), "", ""]
+    return [link, *(str(sum(verdict.outcome == which for verdict in outcome.verdicts)) for which in MARKS)]
+
+
+def section(outcome: Outcome, folder: Path) -> str:
+    experiment = outcome.experiment
+    head = f"## {experiment.title} {{ #{experiment.name} }}\n\n> {experiment.says}\n"
+    if outcome.measured is None:
+        return f"{head}\n{trouble(outcome)}\n"
+    verdicts = (
+        (each.claim, each.source, each.setting, each.measured, f"{MARKS[each.outcome][0]} {each.outcome}")
+        for each in outcome.verdicts
+    )
+    return f"""{head}
+![{experiment.title}]({folder.name}/{draw(outcome, folder).name})
+
+{table(("claim", "whose", "setting", "measured, mean ± standard error", "verdict"), verdicts)}
+
+### Settings of {experiment.name}
+
+{table(("", ""), experiment.settings().items())}
+
+### Means of {experiment.name}
+
+{means(outcome)}
+
+`{command(experiment)}`: {len(outcome.sweep.rows)} runs, {experiment.n_seeds} seeds.
+"""
+
+
+def draw(outcome: Outcome, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{outcome.experiment.name}.png"
+    with whole(path, "wb") as file:
+        outcome.experiment.draw(outcome.measured).savefig(file, format="png", dpi=DPI)
+    return path
+
+
+def means(outcome: Outcome) -> str:
+    """A row a case, a column a measure."""
+    labels, measures = outcome.measured.labels, outcome.experiment.measures
+    cases: dict[tuple, list[str]] = {}
+    for row in outcome.measured.summary(measures):
+        cases.setdefault(tuple(row[name] for name in labels), []).append(with_error(row["mean"], row["error"]))
+    rows = ([*map(shown, case), *cells] for case, cells in cases.items())
+    return table([name.replace("_", " ") for name in (*labels, *measures)], rows)
+
+
+def table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = (" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows)
+    return "\n".join([f"| {' | '.join(heads)} |", "|" + "---|" * len(heads), *(f"| {line} |" for line in lines)])
