@@ -255,8 +255,7 @@ def output(folder: str) -> list[Decorator]:
     return [out, *JSON, _output("--quiet", "-q", is_flag=True, help="No progress bar and no table.")]
 
 
-
-def _markdown(flag: str, words: str) -> Callable:
+def _markdown(flag: str, words: str) -> Decorator:
     return _output(flag, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=words)
 
 

@@ -39,7 +39,10 @@ class Environment:
     def run(self, *command, cwd=None, **variables):
         """What a command printed; it must succeed."""
         path = os.pathsep.join([str(self.folder / "venv" / SCRIPTS), os.environ["PATH"]])
-        kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+        left_out = {"PYTHONPATH", "PYTHONHOME"}
+        if any(word == "pip" or word.startswith("pip ") for word in map(str, command)):
+            left_out.add("LD_PRELOAD")  # of the sanitizer build: pip and compilers run nothing of ours, and it takes minutes
+        kept = {key: value for key, value in os.environ.items() if key not in left_out}
         environment = kept | {"PATH": path, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"} | variables
         command = [shutil.which(command[0], path=path), *map(str, command[1:])]
         done = subprocess.run(command, cwd=cwd or self.folder, env=environment, capture_output=True, text=True, encoding="utf-8")

@@ -112,22 +112,27 @@ def verdict_table(verdicts: Iterable[Verdict]) -> str:
     return f"<table><tr>{heads}</tr>{''.join(rows)}</table>"
 
 
-def mean_table(experiment: Experiment, measured: Measured) -> str:
-    """A row a case, a column a measure."""
+def means(experiment: Experiment, measured: Measured) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
+    """Heads, and a row a case: what tells it apart, and its measures, a column each."""
     labels, measures = measured.labels, experiment.measures
     cases: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in measured.summary(measures):
         cells = cases.setdefault(tuple(row[name] for name in labels), {})
         cells[row["measure"]] = with_error(row["mean"], row["error"])
-    heads = "".join(f"<th>{html.escape(head.replace('_', ' '))}</th>" for head in (*labels, *measures))
+    heads = [head.replace("_", " ") for head in (*labels, *measures)]
+    return heads, [([shown(value) for value in case], [cells[what] for what in measures]) for case, cells in cases.items()]
+
+
+def mean_table(experiment: Experiment, measured: Measured) -> str:
+    heads, cases = means(experiment, measured)
     body = "".join(
         "<tr>"
-        + "".join(f"<td>{html.escape(shown(value))}</td>" for value in case)
-        + "".join(f'<td class="number">{cells[what]}</td>' for what in measures)
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in case)
+        + "".join(f'<td class="number">{cell}</td>' for cell in numbers)
         + "</tr>"
-        for case, cells in cases.items()
+        for case, numbers in cases
     )
-    return f"<table><tr>{heads}</tr>{body}</table>"
+    return f"<table><tr>{''.join(f'<th>{html.escape(head)}</th>' for head in heads)}</tr>{body}</table>"
 
 
 def circumstances(outcomes: Sequence[Outcome], options: Options) -> dict[str, str]:
