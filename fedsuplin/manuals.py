@@ -175,7 +175,7 @@ BENCH = Manual(
     examples={
         "fedsuplin bench": "all of it, as tables",
         "fedsuplin bench --quick --json": "in a few seconds, for a script",
-        "fedsuplin bench --markdown bench.md": "as a page, such as docs/benchmarks.md",
+        "fedsuplin bench --markdown docs/benchmarks.md": "as a page, such as docs/benchmarks.md",
     },
     writes={"FILE": "With --markdown FILE: the tables as a page in Markdown."},
     environment=COMPUTES,
