@@ -210,7 +210,7 @@ OUTPUT = [
 JSON = [_output("--json", "as_json", is_flag=True, help="As JSON.")]
 
 
-def _markdown(flag: str, words: str) -> Callable:
+def _markdown(flag: str, words: str) -> Callable[..., Any]:
     return _output(flag, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=words)
 
 

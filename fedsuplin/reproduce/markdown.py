@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..files import whole
-from .experiment import Options, Outcome
+from .experiment import Experiment, Measured, Options, Outcome
 from .page import MARKS, circumstances, command, shown, trouble
 from .verdicts import OPEN, with_error
 
@@ -46,14 +47,15 @@ def overview(outcome: Outcome) -> list[str]:
 def section(outcome: Outcome, folder: Path) -> str:
     experiment = outcome.experiment
     head = f"## {experiment.title} {{ #{experiment.name} }}\n\n> {experiment.says}\n"
-    if outcome.measured is None:
+    measured = outcome.measured
+    if measured is None:
         return f"{head}\n{trouble(outcome)}\n"
     verdicts = (
         (each.claim, each.source, each.setting, each.measured, f"{MARKS[each.outcome][0]} {each.outcome}")
         for each in outcome.verdicts
     )
     return f"""{head}
-![{experiment.title}]({folder.name}/{draw(outcome, folder).name})
+![{experiment.title}]({folder.name}/{draw(experiment, measured, folder).name})
 
 {table(("claim", "whose", "setting", "measured, mean ± standard error", "verdict"), verdicts)}
 
@@ -63,25 +65,25 @@ def section(outcome: Outcome, folder: Path) -> str:
 
 ### Means of {experiment.name}
 
-{means(outcome)}
+{means(experiment, measured)}
 
 `{command(experiment)}`: {len(outcome.sweep.rows)} runs, {experiment.n_seeds} seeds.
 """
 
 
-def draw(outcome: Outcome, folder: Path) -> Path:
+def draw(experiment: Experiment, measured: Measured, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{outcome.experiment.name}.png"
+    path = folder / f"{experiment.name}.png"
     with whole(path, "wb") as file:
-        outcome.experiment.draw(outcome.measured).savefig(file, format="png", dpi=DPI)
+        experiment.draw(measured).savefig(file, format="png", dpi=DPI)
     return path
 
 
-def means(outcome: Outcome) -> str:
+def means(experiment: Experiment, measured: Measured) -> str:
     """A row a case, a column a measure."""
-    labels, measures = outcome.measured.labels, outcome.experiment.measures
-    cases: dict[tuple, list[str]] = {}
-    for row in outcome.measured.summary(measures):
+    labels, measures = measured.labels, experiment.measures
+    cases: dict[tuple[Any, ...], list[str]] = {}
+    for row in measured.summary(measures):
         cases.setdefault(tuple(row[name] for name in labels), []).append(with_error(row["mean"], row["error"]))
     rows = ([*map(shown, case), *cells] for case, cells in cases.items())
     return table([name.replace("_", " ") for name in (*labels, *measures)], rows)
