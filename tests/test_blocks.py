@@ -199,8 +199,6 @@ def ran(line, running):
         return installs(words[2:])
     if words == ["pytest"]:
         return None  # is running
-    if words[0] == "mkdocs":
-        return None  # in test_site.py
     if words[0] == "dask":
         return start_dask(words, running)
     return in_a_process(line)
