@@ -66,7 +66,7 @@ SHORTER = {
     # Hours of work: a part of it.
     "python bench/fuzz.py": "python bench/fuzz.py --cases 200",
     "python bench/mutants.py": "python bench/mutants.py --list",
-    "python bench/load.py": "python bench/load.py --rate 20 --seconds 1",
+    "python bench/load.py": "python bench/load.py --syncs 400",
 }
 REPLACED = {"federation.example.org": "localhost", "0.0.0.0:50051": "0.0.0.0:0"}  # in commands and code of the federation
 
@@ -168,6 +168,8 @@ def test_every_command_of_a_page_runs(page, tmp_path, monkeypatch):
             if block.language != "bash" or block.not_run:
                 continue
             for line in commands(block):
+                if line == "fedsuplin plugins":  # when the package is written, and the reader has installed it
+                    install_what_it_registers(page, monkeypatch)
                 instead = replaced(SHORTER.get(line, line).replace("PORT", str(port)))
                 if instead.startswith("fedsuplin serve"):
                     later.append(instead)
@@ -197,8 +199,6 @@ def ran(line, running):
         return installs(words[2:])
     if words == ["pytest"]:
         return None  # is running
-    if words[0] == "mkdocs":
-        return None  # in test_site.py
     if words[0] == "dask":
         return start_dask(words, running)
     return in_a_process(line)
@@ -275,8 +275,6 @@ def prepare(page, folder, monkeypatch):
     if page in ("docs/data.md", "docs/reproduction.md"):
         release(folder / "ml-20m", long_lists=3)
         release(folder / "ml-latest-small", long_lists=0)
-    if page == "docs/plugins.md":
-        install_what_it_registers(page, monkeypatch)
 
 
 def tiny(monkeypatch):
