@@ -133,7 +133,11 @@ def test_every_block_is_of_a_kind_that_is_run():
 
 def test_few_blocks_are_not_run_and_each_says_why():
     reasons = {block.place: block.not_run for block in BLOCKS if block.not_run}
-    assert sorted(reasons.values()) == ["it compiles the core anew, and takes an hour", "it publishes a package"]
+    assert sorted(reasons.values()) == [
+        "it compiles the core anew, and runs them all",
+        "it compiles the core anew, and takes an hour",
+        "it publishes a package",
+    ]
     assert all(text.count("not run in the tests") == len(NOT_RUN.findall(text)) for text in PAGES.values())
 
 
