@@ -265,7 +265,7 @@ MUTANTS = [
     Mutant(
         "draws: sine and cosine are not swapped in odd quarters",
         "draws_body.h",
-        "const WORD swap = -(quarter & 1)",
+        "const WORD swap = 0u - (quarter & 1)",
         "const WORD swap = -(quarter & 0)",
         "draws",
     ),

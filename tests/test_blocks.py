@@ -203,7 +203,7 @@ def ran(line, running):
         return done.stdout
     if words[:2] == ["pip", "install"]:
         return installs(words[2:])
-    if words == ["pytest"]:
+    if words == ["pytest", "-n", "auto", "--dist", "loadfile"]:
         return None  # is running
     if words[0] == "dask":
         return start_dask(words, running)

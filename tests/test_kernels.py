@@ -1,5 +1,8 @@
 """The compiled kernels against NumPy, for arbitrary shapes and values, on every code path this CPU has."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,3 +110,16 @@ def test_a_trigger_that_ties_does_not_fire():
         assert not Determinant(C=1.0).fires(gain, 1)
         assert not TimedDeterminant(D=tie).fires(gain, 1)
     assert Determinant(C=1.0).fires(tie * (1 + 1e-8), 1)
+
+
+# --- deliberate faults -------------------------------------------------------------------------------------------------------
+
+
+def test_every_deliberate_fault_has_its_place_in_the_kernels():
+    """bench/mutants.py puts them there, and runs these tests; a kernel that is rewritten takes its faults along."""
+    file = Path(__file__).parents[1] / "bench" / "mutants.py"
+    mutants = importlib.util.module_from_spec(importlib.util.spec_from_file_location("mutants", file))
+    mutants.__spec__.loader.exec_module(mutants)
+    assert len(mutants.MUTANTS) >= 20
+    for mutant in mutants.MUTANTS:
+        assert (mutants.ROOT / mutants.EXT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1, mutant.name

@@ -29,7 +29,7 @@ def test_ci_runs_the_test_command_of_the_readme_word_for_word():
     command = subprocess.run(
         ["awk", "/^# test/ {getline; print; exit}", "README.md"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    assert command == 'pip install ".[test]" && pytest'
+    assert command == 'pip install ".[test]" && pytest -n auto --dist loadfile'
     assert "awk '/^# test/ {getline; print; exit}' README.md" in (ROOT / ".ci/run").read_text()
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
