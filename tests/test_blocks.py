@@ -29,6 +29,7 @@ import fedsuplin as fsl
 from fedsuplin import cli, reproduce
 from fedsuplin.registry import Registry, Source, plugins
 
+pytestmark = pytest.mark.posix  # openssl, signals, shells
 ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
@@ -343,6 +344,7 @@ def test_the_entry_point_of_the_guide_is_the_one_that_plugins_new_writes(tmp_pat
     assert tomllib.loads(block.text)["project"]["entry-points"] == written["project"]["entry-points"]
 
 
+@pytest.mark.compiles
 def test_the_cython_of_the_guide_compiles_and_decides_like_its_python(tmp_path, monkeypatch):
     from Cython.Compiler.Main import CompilationOptions, compile_single
 

@@ -106,6 +106,7 @@ def test_the_page_on_federations_lists_every_message_method_status_and_metric():
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.tree
 def test_every_link_of_a_guide_leads_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", PAGES[page])
     headings = re.findall(r"^#+ (.*)$", PAGES[page], re.MULTILINE)

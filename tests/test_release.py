@@ -70,7 +70,8 @@ def test_the_wheels_are_tested_on_machines_of_every_architecture() -> None:
     found = {(built[machine["os"].partition("-")[0]], machine["archs"]) for machine in machines}
     settings = PROJECT["tool"]["cibuildwheel"]
     assert found == {(platform, arch) for platform in WHEELS for arch in settings[platform]["archs"]}
-    assert settings["test-extras"] == ["test"] and "{project}/tests" in settings["test-command"]
+    assert settings["test-extras"] == ["test"] and settings["test-command"].endswith(" tests")
+    assert "fedsuplin" not in settings["test-sources"] and all((ROOT / name).exists() for name in settings["test-sources"])
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)

@@ -18,6 +18,7 @@ from fedsuplin import benchmark, cli
 from fedsuplin.reproduce import EXPERIMENTS, Options
 from fedsuplin.reproduce.markdown import write_markdown
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 

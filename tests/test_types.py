@@ -16,6 +16,7 @@ import pytest
 
 import fedsuplin as fsl
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parents[1]
 STUBS = ROOT / "ext/fedsuplin_ext"
 PACKAGES = ("fedsuplin", "fedsuplin_ext", "fedsuplin_plugins")
