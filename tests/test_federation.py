@@ -67,7 +67,8 @@ def one_client(address, client_id, token, problem, horizon, pipe):
 
 @pytest.mark.posix
 @pytest.mark.parametrize(("name", "horizon"), [("async", 600), ("variance", 300), ("sync", 600)])
-def test_twenty_client_processes_play_exactly_what_the_simulation_plays(name, horizon, tmp_path):
+def test_twenty_client_processes_play_exactly_what_the_simulation_plays(name, horizon, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(FILE.parents[1])])  # where they find this module, after what is installed
     noise = {"noise": "bounded"} if name == "variance" else {}
     problem = fsl.SyntheticProblem(**SIZES, seed=5, **noise)
     algorithm = make_for(name, problem, horizon, {})
