@@ -137,6 +137,9 @@ class Listed:
     def __init__(self, weights):
         self.weights, self.n = weights, 0
 
+    def __repr__(self):
+        return f"Listed({len(self.weights)})"  # the same in every process: it names a test
+
     def weight(self, norm, sigma):
         self.n += 1
         return float(self.weights[(self.n - 1) % len(self.weights)])
