@@ -3,6 +3,8 @@
 import io
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +47,12 @@ def test_it_names_the_code_path_and_covers_what_it_promises(told):
     assert len(told["rounds"]) == len(benchmark.VARIANTS) + len(benchmark.SIZES)
     assert 0.5 < told["communication"]["many_syncs_a_pull"] <= 1
     assert told["memory"]["idle_client"] < 1024
+
+
+def test_its_keys_are_those_of_the_page_on_commands(told):
+    page = (Path(__file__).parents[1] / "docs/commands.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| `bench` |"))
+    assert set(re.findall(r"`(\w+)`", row)) == {"bench", *told}
 
 
 def test_a_round_is_its_layers(told):
