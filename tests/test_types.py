@@ -119,7 +119,7 @@ def test_mypy_finds_nothing(tmp_path):
 
 def test_mypy_looks_at_both_packages_and_the_stubs(tmp_path):
     """What the test above does would be little, if it were of little."""
-    for package in ("fedsuplin", "plugins", "ext/fedsuplin_ext", "stubs"):
+    for package in ("fedsuplin", "plugins", "ext/fedsuplin_ext", "tests/stubs"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     wrong = "\ndef twice(value):\n    return value\n"
