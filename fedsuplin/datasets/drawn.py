@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,9 @@ class DataStream(DrawnStream):
     def __init__(self, problem: DataProblem, horizon: int, arrival: Any) -> None:
         super().__init__(problem, horizon, arrival, problem._seeds()[-1])
 
+    @abstractmethod
     def _drawn(self, clients: Clients) -> tuple[Floats, Counts]:
         """The contexts of these clients, and which arm pays."""
-        raise NotImplementedError
 
     def take(self, n: int) -> Chunk:
         clients = self._clients(self._start, n)
