@@ -225,8 +225,9 @@ def check_message(message: Upload | Download, kind: type, dim: int, n_layers: in
         shapes["pulls"] = ((n,), "iu")
     for name, (shape, kinds) in shapes.items():
         values = getattr(message, name)
-        if not isinstance(values, np.ndarray) or values.shape != shape or values.dtype.kind not in kinds:
-            found = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+        is_array = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)  # what is masked out is no number
+        if not is_array or values.shape != shape or values.dtype.kind not in kinds:
+            found = f"{values.dtype} of shape {values.shape}" if is_array else type(values).__name__
             raise InvalidInput(
                 f"the {what}'s {name} must have the shape {shape}, of {'whole ' * (kinds == 'iu')}numbers, not {found}: "
                 "is it for another algorithm?"

@@ -420,3 +420,15 @@ def test_bytes_that_zip_itself_stumbles_over_are_refused(tmp_path):
             fsl.RunResult.load(tmp_path / "r.npz")
         except fsl.InvalidInput:
             continue
+
+
+def test_a_message_with_masked_arrays_is_refused():
+    """Found by case 1074 of seed 0: it was a TypeError of NumPy's."""
+    algorithm = fsl.make("async", dim=2, n_arms=2, n_clients=2, horizon=100)
+    client, server = fsl.Client(algorithm), fsl.Server(algorithm)
+    client.observe(client.select([[1, 0], [0, 1]]), reward=0.5)
+    upload = client.upload()
+    for name in ("grams", "moments", "layers", "pulls"):
+        masked = dataclasses.replace(upload, **{name: np.ma.array(getattr(upload, name))})
+        with pytest.raises(fsl.InvalidInput, match=f"the upload's {name} .* not MaskedArray"):
+            server.merge(masked)
