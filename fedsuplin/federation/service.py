@@ -77,7 +77,7 @@ async def serve(ledger: Ledger, listening: Listening, *, started: Callable[[str]
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set; outside the main thread nothing does."""
+    """An event that SIGTERM and SIGINT set; outside the main thread, and where asyncio has no signals (Windows), nothing does."""
     stopped, loop, heard = asyncio.Event(), asyncio.get_running_loop(), []
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
