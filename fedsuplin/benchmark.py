@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fedsuplin_ext.loop import Engine
 
 from .algorithm import Algorithm
 from .files import whole
+from .markup import markdown_table
 from .problem import SyntheticProblem
 from .result import RunResult
 from .run import arrival_for, chunk_size, make_for, run
@@ -428,19 +429,19 @@ def write_page(path: Path, numbers: dict[str, Any], *, quick: bool, busy: float 
 What `fedsuplin bench` measured, on one core; the best of several, and what is compared is timed side by side. How the engine gets
 there is in [The engine and what it costs](speed.md). This page is made by the command below.
 
-{markdown_rows(("", ""), told.items())}
+{markdown_table(("", ""), told.items())}
 
 ## The machine
 
-{markdown_rows(("", ""), facts(numbers))}
+{markdown_table(("", ""), facts(numbers))}
 
 ## Widths and estimates of one layer
 
-{markdown_table(widths_table(numbers["widths"]))}
+{page_table(widths_table(numbers["widths"]))}
 
 ## A whole round
 
-{markdown_table(rounds_table(numbers["rounds"]))}
+{page_table(rounds_table(numbers["rounds"]))}
 
 {LEGEND}
 """
@@ -458,14 +459,6 @@ def crowded(busy: float) -> str:
     )
 
 
-def markdown_table(table: Table) -> str:
+def page_table(table: Table) -> str:
     heads = [str(column.header) for column in table.columns]
-    rows = zip(*(column.cells for column in table.columns), strict=True)
-    return markdown_rows(heads, rows, numbers_from=1)
-
-
-def markdown_rows(heads: Sequence[str], rows: Iterable[Iterable[Any]], numbers_from: int = 99) -> str:
-    """Cells from a column on are numbers, and stand on the right."""
-    rule = "|".join("---:" if column >= numbers_from else "---" for column in range(len(heads)))
-    lines = (" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows)
-    return "\n".join([f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {line} |" for line in lines)])
+    return markdown_table(heads, zip(*(column.cells for column in table.columns), strict=True), numbers_from=1)

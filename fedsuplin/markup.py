@@ -1,7 +1,8 @@
-"""Pieces of HTML: escaped text, tables, and small line charts as inline SVG. No scripts, no styles beyond the element, nothing
-from elsewhere; what is drawn takes the colour of the text around it, so that it is seen on light and dark pages.
+"""Pieces of HTML: escaped text, tables, and small line charts as inline SVG; and tables in Markdown.
 
-Every piece is well-formed XML too. `notebook.py` and the page of `reproduce` are made of them.
+No scripts, no styles beyond the element, nothing from elsewhere; what is drawn takes the colour of the text around it, so that
+it is seen on light and dark pages. Every piece of HTML is well-formed XML too. `notebook.py`, the pages of `reproduce` and that
+of `bench` are made of them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,20 @@ def cell(markup: str) -> str:
     number = markup[:1].isdigit() or markup[:1] in "-+"
     style = ' style="text-align: right; white-space: nowrap"' if markup and number else ' style="text-align: left"'
     return f"<td{style}>{markup}</td>"
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers_from: int | None = None) -> str:
+    """The same in Markdown. Cells from a column on are numbers, and stand on the right.
+
+    >>> print(markdown_table(("arm", "pulls"), [("a|b", 3)], numbers_from=1))
+    | arm | pulls |
+    |---|---:|
+    | a\\|b | 3 |
+    """
+    words = len(heads) if numbers_from is None else numbers_from
+    rule = "|".join(["---"] * words + ["---:"] * (len(heads) - words))
+    lines = (" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows)
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {line} |" for line in lines)])
 
 
 def swatch(number: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..files import whole
+from ..markup import markdown_table
 from .experiment import Experiment, Measured, Options, Outcome
 from .page import MARKS, circumstances, command, means, trouble
 from .verdicts import OPEN
@@ -25,9 +26,9 @@ def write_markdown(path: Path, outcomes: Sequence[Outcome], options: Options) ->
 What `fedsuplin reproduce` measured, and its verdict on each claim. A 95 % confidence interval over the seeds decides; where it
 holds zero the claim is {OPEN}. This page is made by the command; what to make of it is in [the paper's claims](reproduction.md).
 
-{table(("", ""), told.items())}
+{markdown_table(("", ""), told.items())}
 
-{table(("experiment", *MARKS), (overview(outcome) for outcome in outcomes))}
+{markdown_table(("experiment", *MARKS), (overview(outcome) for outcome in outcomes))}
 
 {sections}"""
     with whole(path, encoding="utf-8") as file:
@@ -55,11 +56,11 @@ def section(outcome: Outcome, folder: Path) -> str:
     return f"""{head}
 ![{experiment.title}]({folder.name}/{draw(experiment, measured, folder).name})
 
-{table(("claim", "whose", "setting", "measured, mean ± standard error", "verdict"), verdicts)}
+{markdown_table(("claim", "whose", "setting", "measured, mean ± standard error", "verdict"), verdicts)}
 
 ### Settings of {experiment.name}
 
-{table(("", ""), experiment.settings().items())}
+{markdown_table(("", ""), experiment.settings().items())}
 
 ### Means of {experiment.name}
 
@@ -79,9 +80,4 @@ def draw(experiment: Experiment, measured: Measured, folder: Path) -> Path:
 
 def mean_table(experiment: Experiment, measured: Measured) -> str:
     heads, cases = means(experiment, measured)
-    return table(heads, ([*case, *numbers] for case, numbers in cases))
-
-
-def table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = (" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows)
-    return "\n".join([f"| {' | '.join(heads)} |", "|" + "---|" * len(heads), *(f"| {line} |" for line in lines)])
+    return markdown_table(heads, ([*case, *numbers] for case, numbers in cases))
