@@ -38,7 +38,7 @@ import numpy as np
 
 import fedsuplin as fsl
 from fedsuplin import checkpoint
-from fedsuplin.messages import Upload
+from fedsuplin.messages import Upload, packed
 from fedsuplin_ext import norms
 from fedsuplin_ext.draws import STATE_WORDS, ContextSource, keyed_permutation
 from fedsuplin_ext.live import Live
@@ -820,11 +820,18 @@ def live(r):
             elif kind == 3:
                 engine.receive(layer, array(r, (DIM, DIM)) if r.random() < 0.5 else eye, array(r, (DIM,)), r.random() < 0.5)
             elif kind == 4:
-                updates = [(array(r, (DIM, DIM)) if r.random() < 0.5 else eye, array(r, (DIM,))) for _ in range(2)]
-                engine.add(layer, updates if r.random() < 0.9 else r.choice(JUNK))
+                engine.add([update(r, layer) for _ in range(2)] if r.random() < 0.9 else r.choice(JUNK))
             else:
-                engine.gathered(layer)
+                engine.gathered(layer), engine.sums()
                 engine.server_layer(layer), engine.client_layer(0, layer)
+
+
+def update(r, layer):
+    """Layers, ΔA and Δb, as they should be half of the time."""
+    if r.random() < 0.5:
+        return np.array([layer], np.int64), packed(np.eye(DIM))[None], np.full((1, DIM), 0.1)
+    n = r.randrange(3)
+    return array(r, (n,), "i8", 4), array(r, (n, DIM * (DIM + 1) // 2)), array(r, (n, DIM))
 
 
 @functools.cache

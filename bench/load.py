@@ -37,6 +37,7 @@ import numpy as np
 
 DIM, ARMS, CLIENTS, HORIZON = 25, 20, 200, 400_000
 LATEST, SECONDS = 0.100, 15.0  # the 99th percentile, and for how long it is looked at
+STOLEN, TRIES = 0.05, 3  # of the cores, by others on the host; and how often a rate is tried if that happens
 RATES = (300, 450, 600, 750, 900, 1050, 1200, 1500, 1800, 2100, 2400, 3000, 4000, 5000)  # the first must hold
 SYNCS, FIRST_SYNCS, GROWTH = 100_000, 10_000, 1.05
 KINDS = 8  # different uploads of a client
@@ -217,14 +218,17 @@ class Measured:
     server: float
     """Share of a core."""
     clients: float
+    stolen: float
+    """Share of the cores that others on the host took from this virtual machine."""
     per_commit: float
 
     def p(self, share: float) -> float:
         return float(np.percentile(self.took, 100 * share, method="higher"))
 
     def disturbed(self) -> bool:
-        """Were the clients late themselves, though they had time to spare? Then it was not the server that was measured."""
-        return self.clients < 0.8 and np.percentile(self.late, 99) > 0.2 * LATEST
+        """Did the host take the cores away, or were the clients late themselves, though they had time to spare? Then it was not
+        the server that was measured."""
+        return self.stolen > STOLEN or self.clients < 0.8 and np.percentile(self.late, 99) > 0.2 * LATEST
 
     def holds(self) -> bool:
         return self.p(0.99) < LATEST and self.achieved >= 0.95 * self.asked
@@ -233,8 +237,8 @@ class Measured:
         times = " ".join(f"{name} {1000 * self.p(share):6.1f}" for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)))
         return (
             f"{self.asked:6.0f}/s asked {self.achieved:7.1f}/s done | {times} max {1000 * max(self.took):6.1f} ms | "
-            f"{self.per_commit:5.1f} uploads a commit | CPU: server {self.server:4.0%}, clients {self.clients:4.0%} "
-            f"(sent late: p99 {1000 * np.percentile(self.late, 99):.1f} ms)"
+            f"{self.per_commit:5.1f} uploads a commit | CPU: server {self.server:4.0%}, clients {self.clients:4.0%}, "
+            f"stolen {self.stolen:4.1%} (sent late: p99 {1000 * np.percentile(self.late, 99):.1f} ms)"
         )
 
 
@@ -245,7 +249,7 @@ async def paced(served: Served, sessions: list[Session], rate: float, seconds: f
         times.append(at)
     order = [number for _ in range(len(times) // len(sessions) + 1) for number in r.sample(range(len(sessions)), len(sessions))]
     before, took, late, calls = served.metrics(), [], [], []
-    cpu, own, start = served.cpu_seconds(), time.process_time(), time.perf_counter() + 0.05
+    cpu, own, stolen, start = served.cpu_seconds(), time.process_time(), stolen_seconds(), time.perf_counter() + 0.05
 
     async def one(session: Session, due: float) -> None:
         late.append(time.perf_counter() - due)
@@ -263,7 +267,13 @@ async def paced(served: Served, sessions: list[Session], rate: float, seconds: f
     wall = time.perf_counter() - start
     cpu, own, after = served.cpu_seconds() - cpu, time.process_time() - own, served.metrics()
     per_commit = count(before, after, "syncs") / max(1.0, count(before, after, "commits"))
-    return Measured(len(times) / seconds, len(took) / max(wall, seconds), took, late, cpu / wall, own / wall, per_commit)
+    shares = cpu / wall, own / wall, (stolen_seconds() - stolen) / wall / os.cpu_count()
+    return Measured(len(times) / seconds, len(took) / max(wall, seconds), took, late, *shares, per_commit)
+
+
+def stolen_seconds() -> float:
+    """Of all cores, since the machine was started: the eighth number of the first line is what the host gave to others."""
+    return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
 async def at_full_speed(sessions: list[Session], n_syncs: int) -> None:
@@ -344,12 +354,7 @@ async def until_too_slow(found: list[str], tls: bool, rates: tuple[float, ...], 
         await at_full_speed(sessions, 5 * CLIENTS)  # warm
         best = None
         for rate in rates:
-            measured = await paced(served, sessions, rate, seconds)
-            print(f"  {measured}", flush=True)
-            if not measured.holds() and measured.disturbed():
-                print("  the clients' own core was taken: once more", flush=True)
-                measured = await paced(served, sessions, rate, seconds, seed=1)
-                print(f"  {measured}", flush=True)
+            measured = await undisturbed(served, sessions, rate, seconds)
             if not measured.holds():
                 if measured.clients > 0.9:
                     print("  the clients' process has no time left: the server could do more")
@@ -359,6 +364,17 @@ async def until_too_slow(found: list[str], tls: bool, rates: tuple[float, ...], 
         found.append(f"{rates[0]:.0f} syncs a second {'with' if tls else 'without'} TLS do not hold")
     elif len(rates) > 1:
         print(f"  saturates beyond {best.achieved:.0f} syncs a second", flush=True)
+
+
+async def undisturbed(served: Served, sessions: list[Session], rate: float, seconds: float) -> Measured:
+    """Too slow while others took the cores says nothing: then it is measured again, a few times at most."""
+    for seed in range(TRIES):
+        measured = await paced(served, sessions, rate, seconds, seed)
+        print(f"  {measured}", flush=True)
+        if measured.holds() or not measured.disturbed():
+            break
+        print("  others took the cores meanwhile", flush=True)
+    return measured
 
 
 async def memory(found: list[str], n_syncs: int) -> None:

@@ -257,8 +257,8 @@ MUTANTS = [
     Mutant(
         "live: the server adds the last of the uploads only",
         "live.pyx",
-        "            add_pending(&self.work, into, p)\n        self.pool",
-        "        add_pending(&self.work, into, p)\n        self.pool",
+        "            self._stage(layers, grams, moments)\n        for",
+        "        self._stage(layers, grams, moments)\n        for",
         "live",
     ),
     # --- draws, formulas, rules

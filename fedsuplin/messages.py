@@ -7,13 +7,16 @@ the other. It is read only if every count fits and not a byte is left over. docs
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from .algorithm import Algorithm
 from .arrays import AnyArray, Counts, Floats
@@ -95,7 +98,7 @@ class Reader:
         return struct.unpack("<" + form, self.raw(struct.calcsize("<" + form)))
 
     def array(self, dtype: str, *shape: int) -> AnyArray:
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        size = math.prod(shape) * np.dtype(dtype).itemsize
         return np.frombuffer(self.raw(size), dtype).reshape(shape)
 
     def raw(self, size: int) -> bytes:
@@ -175,6 +178,15 @@ class Download(Message):
         return cls(layers, source.array("<f8", n, dim * (dim + 1) // 2), source.array("<f8", n, dim))
 
 
+def only(upload: Upload, layers: Collection[int]) -> Upload:
+    """What an upload has of some layers."""
+    these = [layer in layers for layer in upload.layers.tolist()]
+    if all(these):
+        return upload
+    parts = {name: getattr(upload, name)[these] for name in ("layers", "grams", "moments", "pulls")}
+    return Upload(upload.client_id, **parts, asking=upload.asking)
+
+
 # --- matrices ---------------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +203,16 @@ def packed(matrix: Floats) -> Floats:
     [1.0, 2.0, 3.0]
     """
     return matrix[triangle(len(matrix))]
+
+
+@functools.lru_cache(maxsize=16)
+def diagonal(dim: int) -> NDArray[np.intp]:
+    """Where the diagonal is in a packed upper triangle.
+
+    >>> diagonal(3).tolist()
+    [0, 3, 5]
+    """
+    return np.cumsum([0, *range(dim, 1, -1)])
 
 
 def unpacked(upper: Floats, dim: int) -> Floats:
@@ -232,10 +254,11 @@ def check_message(message: Upload | Download, kind: type, dim: int, n_layers: in
                 f"the {what}'s {name} must have the shape {shape}, of {'whole ' * (kinds == 'iu')}numbers, not {found}: "
                 "is it for another algorithm?"
             )
-        if not np.isfinite(values).all():
+        if kinds == "f" and not np.isfinite(values).all():
             raise InvalidInput(f"the {what}'s {name} hold NaN or infinity")
-    if len(np.unique(message.layers)) != n or n and not 0 <= message.layers.min() <= message.layers.max() < n_layers:
-        raise InvalidInput(f"the {what}'s layers must be different ones of 0 to {n_layers - 1}, not {message.layers.tolist()}")
+    layers = message.layers.tolist()
+    if len(set(layers)) != n or n and not 0 <= min(layers) <= max(layers) < n_layers:
+        raise InvalidInput(f"the {what}'s layers must be different ones of 0 to {n_layers - 1}, not {layers}")
 
 
 def check_upload(upload: Upload, algorithm: Algorithm) -> None:
@@ -247,40 +270,36 @@ def check_upload(upload: Upload, algorithm: Algorithm) -> None:
     asking = upload.asking
     if not isinstance(asking, tuple | list) or not all(is_whole(layer) and 0 <= layer < n_layers for layer in asking):
         raise InvalidInput(f"the upload's asking must be layers of 0 to {n_layers - 1}, not {asking!r}")
-    if max((float(np.abs(values).max(initial=0)) for values in (upload.grams, upload.moments)), default=0) > LARGEST:
+    if max(np.abs(values).max(initial=0) for values in (upload.grams, upload.moments)) > LARGEST:
         raise InvalidInput(f"the upload has numbers beyond {LARGEST:g}, which no sum of such uploads could hold")
-    _check_trace(upload, algorithm)
-    _check_definite(upload, dim)
+    traces = upload.grams[:, diagonal(dim)].sum(axis=1)
+    _check_trace(upload, traces, algorithm)
+    _check_definite(upload, traces, dim)
 
 
-def _check_trace(upload: Upload, algorithm: Algorithm) -> None:
+def _check_trace(upload: Upload, traces: Floats, algorithm: Algorithm) -> None:
     """tr ΔA = Σ ω ‖x‖² ≤ pulls × the largest weight. A client may well have played beyond the horizon."""
     pulls = upload.pulls
     if len(pulls) and (pulls.min() < 1 or pulls.max() > MOST_PULLS):
         raise InvalidInput(f"the upload's pulls must be from 1 to {MOST_PULLS}, not {pulls.tolist()}")
-    on_diagonal = np.cumsum([0, *range(algorithm.dim, 1, -1)])
-    traces = upload.grams[:, on_diagonal].sum(axis=1)
     most = pulls * largest_weight(algorithm) * (1 + NORM_TOLERANCE) ** 2 * (1 + SUMMING)
     for layer, trace, bound in zip(upload.layers.tolist(), traces.tolist(), most.tolist(), strict=True):
         if not 0 <= trace <= bound:
             raise InvalidInput(f"layer {layer} of the upload has the trace {trace:.6g}; its pulls can give 0 to {bound:.6g}")
 
 
-def _check_definite(upload: Upload, dim: int) -> None:
+def _check_definite(upload: Upload, traces: Floats, dim: int) -> None:
     """ΔA + ε tr(ΔA) I is positive definite if ΔA is positive semi-definite up to rounding; and where ΔA is 0, so is Δb, but for
     contexts so short that their squares are no numbers any more."""
-    matrices = unpacked(upload.grams, dim).transpose(0, 2, 1)  # Cholesky looks at the lower triangle
-    traces = matrices.trace(axis1=1, axis2=2)
-    for layer, moment in zip(upload.layers[traces < TINY].tolist(), upload.moments[traces < TINY], strict=True):
-        if np.abs(moment).max() > SHORT:
-            raise InvalidInput(f"layer {layer} of the upload has a moment, and no matrix to go with it")
-    matrices, traces, pulls = matrices[traces >= TINY], traces[traces >= TINY], upload.pulls[traces >= TINY]
-    slack = np.minimum(ROUNDING + (8 * dim + pulls) * np.finfo(float).eps, SUMMING)  # one arm again and again rounds to one side
-    shifted = matrices + (slack * traces)[:, None, None] * np.eye(dim)
-    try:
-        np.linalg.cholesky(shifted)
-    except np.linalg.LinAlgError:
-        raise InvalidInput("the upload has a matrix that is not positive semi-definite, as sums of ω x xᵀ are") from None
+    slack = np.minimum(ROUNDING + (8 * dim + upload.pulls) * np.finfo(float).eps, SUMMING)  # one arm often rounds to one side
+    shifted = np.array(upload.grams, np.float64, order="C")
+    shifted[:, diagonal(dim)] += (slack * traces)[:, None]
+    for row, (layer, trace) in enumerate(zip(upload.layers.tolist(), traces.tolist(), strict=True)):
+        if trace < TINY:
+            if np.abs(upload.moments[row]).max() > SHORT:
+                raise InvalidInput(f"layer {layer} of the upload has a moment, and no matrix to go with it")
+        elif lapack.dpptrf(dim, shifted[row], lower=1)[1]:  # LAPACK packs columns: their lower triangle is our upper one
+            raise InvalidInput("the upload has a matrix that is not positive semi-definite, as sums of ω x xᵀ are")
 
 
 def largest_weight(algorithm: Algorithm) -> float:

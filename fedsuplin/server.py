@@ -13,10 +13,10 @@ import numpy as np
 from fedsuplin_ext.live import Live
 
 from .algorithm import Algorithm
-from .arrays import Floats
+from .arrays import Counts, Floats
 from .errors import InvalidInput, NumericalError
 from .livestate import check_live, load_live, save_live
-from .messages import Download, Upload, check_upload, together, unpacked
+from .messages import Download, Upload, check_upload, only
 
 
 class Server:
@@ -51,7 +51,7 @@ class Server:
         for upload in uploads:
             self.check(upload)
         with self._lock:
-            self._add(by_layer(uploads, range(self.algorithm.n_layers)))
+            self._add(uploads)
             self.n_syncs, self.communication = self.n_syncs + len(uploads), self.communication + len(uploads)
             return self.download(range(self.algorithm.n_layers))
 
@@ -74,7 +74,7 @@ class Server:
         if not asked:
             return None
         with self._lock:
-            self._add(by_layer(uploads, asked))
+            self._add([only(upload, asked) for upload in uploads])
             self.n_syncs += 1
             self.communication += len(uploads) * len(asked)
             return self.download(asked)
@@ -83,36 +83,32 @@ class Server:
         """Refuse what no client of this algorithm could have gathered."""
         check_upload(upload, self.algorithm)
 
-    def _add(self, uploads: dict[int, list[Upload]]) -> None:
-        """All layers or none: a matrix that is not positive definite is put back as it was."""
-        before = {layer: self._engine.server_layer(layer) for layer in uploads}
-        for layer, of_layer in uploads.items():
-            updates = [self._of(upload, layer) for upload in of_layer]
-            if not self._engine.add(layer, updates):
-                for done, known in before.items():
-                    self._engine.receive(done, known["gram"], known["moment"], False)
-                raise NumericalError(f"with this upload layer {layer} is not positive definite any more; it was refused")
+    def _add(self, uploads: Sequence[Upload]) -> None:
+        """All layers or none."""
+        layer = self._engine.add([as_rows(upload) for upload in uploads])
+        if layer >= 0:
+            raise NumericalError(f"with this upload layer {layer} is not positive definite any more; it was refused")
 
     def add(self, uploads: Sequence[Upload]) -> None:
         """Add what was looked at before to the sums, and count nothing."""
         with self._lock:
-            self._add(by_layer(uploads, range(self.algorithm.n_layers)))
+            self._add(uploads)
 
     def put(self, layer: int, gram: Floats, moment: Floats) -> bool:
         """A and b of a layer in place of what was known. False if A is not positive definite; then nothing has changed."""
         with self._lock:
             return bool(self._engine.receive(layer, gram, moment, False))
 
-    def _of(self, upload: Upload, layer: int) -> tuple[Floats, Floats]:
-        at = int(np.flatnonzero(upload.layers == layer)[0])
-        return unpacked(upload.grams[at], self.algorithm.dim), np.array(upload.moments[at], np.float64)
-
     def download(self, layers: Iterable[int]) -> Download:
         """What the server knows of these layers."""
+        grams, moments = self.sums()
+        these = np.array(list(layers), np.int64)
+        return Download(these, grams[these], moments[these])
+
+    def sums(self) -> tuple[Floats, Floats]:
+        """A (packed upper triangle) and b, a row for each layer."""
         with self._lock:
-            known = [(layer, self._engine.server_layer(layer)) for layer in layers]
-        parts = [(layer, each["gram"], each["moment"]) for layer, each in known]
-        return Download(**together(parts, self.algorithm.dim))
+            return self._engine.sums()
 
     def layer(self, layer: int) -> dict[str, Any]:
         """A copy of what the server knows of a layer."""
@@ -136,7 +132,7 @@ class Server:
         return f"Server({self.algorithm.name}, {self.algorithm.n_clients} clients, {self.n_syncs} syncs)"
 
 
-def by_layer(uploads: Sequence[Upload], layers: Iterable[int]) -> dict[int, list[Upload]]:
-    """Which of the uploads have something of a layer; layers of which nobody has anything are left out."""
-    found = {layer: [upload for upload in uploads if layer in upload.layers] for layer in layers}
-    return {layer: those for layer, those in found.items() if those}
+def as_rows(upload: Upload) -> tuple[Counts, Floats, Floats]:
+    """Layers, ΔA and Δb as the engine takes them; a message may have them in any order of bytes or axes."""
+    grams, moments = (np.array(values, np.float64, order="C") for values in (upload.grams, upload.moments))
+    return np.array(upload.layers, np.int64), grams, moments

@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport isfinite
 from libc.string cimport memcpy, memset
 
-from fedsuplin_ext.gram cimport UNKNOWN, Pending, Snapshot, add_delta, add_pending, observe, outgrow, rebase, settle
+from fedsuplin_ext.gram cimport UNKNOWN, Pending, Snapshot, add_delta, observe, outgrow, rebase, settle
 from fedsuplin_ext.loop cimport DONE, NOT_FINITE, Engine, status_of
 from fedsuplin_ext.norms cimport check_aligned
 from fedsuplin_ext.loop import STATUS
@@ -20,9 +20,12 @@ BAD_CHOICE_WORD = "bad choice"
 cdef class Live(Engine):
     """An engine for one client. As a server's, only what the server knows is used."""
 
+    cdef Snapshot** staged  # by layer: what the server will know, while uploads are added up; NULL where nothing is new
+
     def __init__(self, algorithm, *, kernels=None, key=0):
         Engine.__init__(self, algorithm, kernels=kernels, key=key, n_clients=1)
         self.live = 1
+        self.staged = <Snapshot**>self._doubles(self.numbers.n_layers)
 
     # --- a client -----------------------------------------------------------------------------------------------------------
 
@@ -191,35 +194,89 @@ cdef class Live(Engine):
 
     # --- a server -------------------------------------------------------------------------------------------------------------
 
-    def add(self, int layer, updates):
-        """A ← A + ΔA, b ← b + Δb for each of the updates, factorised once. Returns whether A is positive definite; if not,
-        nothing has changed."""
-        self._check(layer, self.work.d)
-        updates = list(updates)
-        for delta_gram, delta_moment in updates:
-            self._check_shapes_of(delta_gram, delta_moment)
+    def add(self, uploads):
+        """A ← A + ΔA, b ← b + Δb of every layer that an upload has something of, each factorised once. An upload is its layers,
+        the upper triangles of ΔA (a row for each layer, packed) and Δb. Returns −1; or a layer that would not be positive
+        definite any more, and then nothing has changed."""
+        cdef int layer
+        uploads = [tuple(upload) for upload in uploads]
+        for layers, grams, moments in uploads:
+            self._check_upload(layers, grams, moments)
         self._room()
-        cdef Snapshot* into = self.pool.take_snapshot()
-        cdef Pending* p = self.pool.take_pending()
-        cdef Py_ssize_t i
-        for i in range(self.work.d * self.work.ld):
-            into.gram[i] = self.server[layer].gram[i]
-        for i in range(self.work.ld):
-            into.moment[i] = self.server[layer].moment[i]
-        outgrow(&self.work, into, self.server[layer])
-        for delta_gram, delta_moment in updates:
-            p.dense = 1
-            self._fill(p.delta, p.delta_moment, delta_gram, delta_moment)
-            add_pending(&self.work, into, p)
-        self.pool.give_back(p)
-        if not self._settled(into):
-            self.pool.release(into)
-            return False
-        self.pool.release(self.server[layer])
-        self.pool.release(self.layers[layer].held)
-        self.server[layer] = self.layers[layer].held = into
-        into.refs += 1
-        return True
+        memset(self.staged, 0, self.numbers.n_layers * sizeof(Snapshot*))
+        for layers, grams, moments in uploads:
+            self._stage(layers, grams, moments)
+        for layer in range(self.numbers.n_layers):
+            if self.staged[layer] != NULL and not self._settled(self.staged[layer]):
+                self._give_up()
+                return layer
+        self._put_in_place()
+        return -1
+
+    def _check_upload(self, const long long[::1] layers, const double[:, ::1] grams, const double[:, ::1] moments):
+        """Before memory is taken from the pool, which nobody would give back."""
+        cdef Py_ssize_t row, n = layers.shape[0], d = self.work.d
+        if grams.shape[0] != n or grams.shape[1] != d * (d + 1) // 2 or moments.shape[0] != n or moments.shape[1] != d:
+            raise ValueError(f"{n} layers need as many rows of {d * (d + 1) // 2} numbers of ΔA, and of {d} numbers of Δb")
+        if n > 0:
+            check_aligned(&layers[0], "layers")
+            check_aligned(&grams[0, 0], "ΔA")
+            check_aligned(&moments[0, 0], "Δb")
+        for row in range(n):
+            if not 0 <= layers[row] < self.numbers.n_layers:
+                raise ValueError(f"layer {layers[row]} of {self.numbers.n_layers}")
+
+    cdef _stage(self, const long long[::1] layers, const double[:, ::1] grams, const double[:, ::1] moments):
+        """Add one upload to copies of the layers that it is about."""
+        cdef Py_ssize_t row, i, j, at, d = self.work.d, ld = self.work.ld
+        cdef Snapshot* into
+        for row in range(layers.shape[0]):
+            into = self._copied(<int>layers[row])
+            at = 0
+            for i in range(d):
+                into.moment[i] += moments[row, i]
+                for j in range(i, d):
+                    into.gram[i * ld + j] += grams[row, at]
+                    at += 1
+
+    cdef Snapshot* _copied(self, int layer):
+        cdef Snapshot* into = self.staged[layer]
+        cdef const Snapshot* source = self.server[layer]
+        if into == NULL:
+            into = self.staged[layer] = self.pool.take_snapshot()
+            memcpy(into.gram, source.gram, self.work.d * self.work.ld * sizeof(double))
+            memcpy(into.moment, source.moment, self.work.ld * sizeof(double))
+            outgrow(&self.work, into, source)
+        return into
+
+    cdef _give_up(self):
+        cdef int layer
+        for layer in range(self.numbers.n_layers):
+            if self.staged[layer] != NULL:
+                self.pool.release(self.staged[layer])
+
+    cdef _put_in_place(self):
+        cdef int layer
+        for layer in range(self.numbers.n_layers):
+            if self.staged[layer] != NULL:
+                self.pool.release(self.server[layer])
+                self.pool.release(self.layers[layer].held)
+                self.server[layer] = self.layers[layer].held = self.staged[layer]
+                self.server[layer].refs += 1
+
+    def sums(self):
+        """The upper triangle of A, packed, and b: a row for each layer."""
+        cdef Py_ssize_t s, i, j, at, n = self.numbers.n_layers, d = self.work.d
+        grams, moments = np.empty((n, d * (d + 1) // 2)), np.empty((n, d))
+        cdef double[:, ::1] A = grams, b = moments
+        for s in range(n):
+            at = 0
+            for i in range(d):
+                b[s, i] = self.server[s].moment[i]
+                for j in range(i, d):
+                    A[s, at] = self.server[s].gram[i * self.work.ld + j]
+                    at += 1
+        return grams, moments
 
     def _check_shapes_of(self, const double[:, ::1] gram, const double[::1] moment):
         """Before memory is taken from the pool, which nobody would give back."""

@@ -6,7 +6,6 @@ and no threads: whoever calls takes turns.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -21,7 +20,7 @@ from ..algorithm import Algorithm
 from ..arrays import Floats
 from ..doubling import LAST_EPOCH
 from ..errors import FedsuplinError, InvalidInput, NumericalError
-from ..messages import Download, Upload, check_upload, packed, unpacked
+from ..messages import Download, check_upload, only, unpacked
 from ..server import Server
 from .plan import Plan
 from .stores import Kind, opened
@@ -92,7 +91,8 @@ class Ledger:
         self.path = Path(path)
         self._file = opened(self.path, STORE)
         self._changed: set[int] = set()  # layers, since the last commit
-        self._sums: dict[int, tuple[Floats, Floats]] = {}  # A, packed, and b, by layer: as they were committed
+        self._replaced: dict[int, Member] = {}  # of clients that have changed since: what was remembered at the last commit
+        self._sums: tuple[Floats, Floats]  # A, packed, and b, a row for each layer: as they were committed
         self._download: Download | None = None
         self._members: dict[int, Member] = {}
         try:
@@ -205,7 +205,7 @@ class Ledger:
     def _seen_before(self, client_id: int, request: SyncRequest, member: Member) -> str:
         if request.sequence < member.sequence:
             raise Refused("session", f"upload {request.sequence} of client {client_id} is old: {member.sequence} came after it")
-        if digest_of(request) != member.digest:
+        if request.digest != member.digest:
             raise Refused("session", f"upload {request.sequence} of client {client_id} was merged before, and was another")
         return "known"
 
@@ -309,19 +309,19 @@ class Ledger:
         """Sums, sequences and counts; what `_changing` undoes if the commit fails."""
         uploads = [only(request.upload, layers) for request in requests.values()]
         self.server.add([upload for upload in uploads if len(upload.layers)])
-        self._changed.update(int(layer) for upload in uploads for layer in upload.layers)
-        merged = 0
+        self._changed.update(*(upload.layers.tolist() for upload in uploads))
+        merged, these, now = 0, json.dumps([*layers]), time.time()
         for (client_id, request), upload in zip(requests.items(), uploads, strict=True):
             member, pulls = self._members[client_id], int(upload.pulls.sum())
             merged += pulls
             changed = member._replace(
                 sequence=request.sequence,
-                digest=digest_of(request),
-                layers=json.dumps([int(layer) for layer in layers]),
+                digest=request.digest,
+                layers=these,
                 epoch=request.epoch,
                 pulls=member.pulls + pulls,
                 syncs=member.syncs + 1,
-                seen=time.time(),
+                seen=now,
             )
             self._put(client_id, changed)
         for name, more in (("n_syncs", n_rounds), ("communication", communication), ("pulls", merged), ("total_pulls", merged)):
@@ -361,9 +361,8 @@ class Ledger:
         return self._download
 
     def _download_of(self, layers: Sequence[int]) -> Download:
-        dim, n = self.algorithm.dim, len(layers)
-        grams = np.array([self._sums[layer][0] for layer in layers]).reshape(n, dim * (dim + 1) // 2)
-        return Download(np.array(layers, np.int64), grams, np.array([self._sums[layer][1] for layer in layers]).reshape(n, dim))
+        these, (grams, moments) = np.array(layers, np.int64), self._sums
+        return Download(these, grams[these], moments[these])
 
     # --- the file --------------------------------------------------------------------------------------------------------
 
@@ -374,6 +373,7 @@ class Ledger:
                 raise InvalidInput(f"{self.path} is new: say which algorithm it is for")
             self.plan, self._counts = plan, dict.fromkeys(COUNTS, 0)
             self.server = Server(plan.algorithm(0))
+            self._sums = self.server.sums()
             with self._changing():
                 self._file.execute("INSERT INTO facts VALUES ('plan', ?)", (canonical(plan.spec).decode(),))
                 self._changed = set(range(self.algorithm.n_layers))
@@ -387,26 +387,26 @@ class Ledger:
             self.plan = Plan.from_spec(json.loads(facts["plan"]))
             self._counts = {name: int(facts[name]) for name in COUNTS}
             self.server = Server(self.plan.algorithm(self.epoch))
-            for layer, gram, moment in self._file.execute("SELECT layer, gram, moment FROM layers"):
-                self._restore(layer, gram, moment)
-            if sorted(self._sums) != list(range(self.algorithm.n_layers)):
-                raise ValueError(f"it has the layers {sorted(self._sums)}, there are {self.algorithm.n_layers}")
+            found = [self._restore(*row) for row in self._file.execute("SELECT layer, gram, moment FROM layers ORDER BY layer")]
+            if found != list(range(self.algorithm.n_layers)):
+                raise ValueError(f"it has the layers {found}, there are {self.algorithm.n_layers}")
+            self._sums = self.server.sums()
             for number, *rest in self._file.execute(f"SELECT client_id, {', '.join(Member._fields)} FROM clients"):
                 self._members[number] = Member(*rest)
         except (ValueError, LookupError, TypeError) as error:
             raise InvalidInput(f"{self.path} does not hold what a server does: {error}") from error
 
-    def _restore(self, layer: int, gram: bytes, moment: bytes) -> None:
+    def _restore(self, layer: int, gram: bytes, moment: bytes) -> int:
         dim = self.algorithm.dim
         triangle, vector = np.frombuffer(gram, "<f8").reshape(dim * (dim + 1) // 2), np.frombuffer(moment, "<f8").reshape(dim)
         if not self.server.put(layer, unpacked(triangle, dim), vector.copy()):
             raise ValueError(f"layer {layer} is not positive definite")
-        self._sums[layer] = triangle, vector.copy()
+        return layer
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """All that happens in the block, in memory and in the file, or nothing."""
-        server, counts, members = self.server, dict(self._counts), dict(self._members)
+        server, counts = self.server, dict(self._counts)
         try:
             self._file.execute("BEGIN IMMEDIATE")
             yield
@@ -414,49 +414,44 @@ class Ledger:
             self._file.execute("COMMIT")
         except BaseException:
             self._put_back(server)
-            self.server, self._counts, self._members = server, counts, members
+            self.server, self._counts = server, counts
+            known = self._members | self._replaced
+            self._members = {number: each for number, each in known.items() if each is not NOBODY}
             if self._file.in_transaction:
                 self._file.execute("ROLLBACK")
             raise
         else:
             self._sums = sums
         finally:
-            self._changed, self._download = set(), None
+            self._changed, self._replaced, self._download = set(), {}, None
 
     def _put_back(self, server: Server) -> None:
         """The sums of the last commit, in memory."""
-        for layer, (gram, moment) in self._sums.items():
+        for layer, (gram, moment) in enumerate(zip(*self._sums, strict=True)):
             server.put(layer, unpacked(gram, server.algorithm.dim), moment)
 
     def _put(self, client_id: int, member: Member) -> None:
+        self._replaced.setdefault(client_id, self._members.get(client_id, NOBODY))
         self._members[client_id] = member
-        marks = ", ".join("?" * (1 + len(Member._fields)))
-        self._file.execute(f"INSERT OR REPLACE INTO clients VALUES ({marks})", (client_id, *member))
 
-    def _write(self) -> dict[int, tuple[Floats, Floats]]:
+    def _write(self) -> tuple[Floats, Floats]:
         """What has changed, to the file; returns all sums as they are now."""
-        self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", self._counts.items())
-        sums = {layer: self._sums[layer] for layer in range(self.algorithm.n_layers) if layer not in self._changed}
-        for layer in sorted(self._changed):
-            known = self.server.layer(layer)
-            sums[layer] = packed(known["gram"]), known["moment"]
-            row = [each.astype("<f8").tobytes() for each in sums[layer]]
-            self._file.execute("INSERT OR REPLACE INTO layers VALUES (?, ?, ?)", (layer, *row))
+        sums = grams, moments = self.server.sums()
+        layers = [(at, grams[at].astype("<f8").tobytes(), moments[at].astype("<f8").tobytes()) for at in sorted(self._changed)]
+        self._insert("facts", [*self._counts.items()])
+        self._insert("layers", layers)
+        self._insert("clients", [(number, *self._members[number]) for number in self._replaced])
         return sums
+
+    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """All in one call: each lets other threads run, and where they have much to do it takes milliseconds to come back."""
+        if rows:
+            marks = f"({', '.join('?' * len(rows[0]))})"
+            values = [value for row in rows for value in row]
+            self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([marks] * len(rows))}", values)
 
     def close(self) -> None:
         self._file.close()
 
 
 OTHER_ALGORITHM = "this client is for another algorithm, or other numbers, than this server"
-
-
-def only(upload: Upload, layers: Sequence[int]) -> Upload:
-    """What an upload has of some layers."""
-    these = np.isin(upload.layers, np.asarray(layers, np.int64))
-    parts = {name: getattr(upload, name)[these] for name in ("layers", "grams", "moments", "pulls")}
-    return Upload(upload.client_id, **parts, asking=upload.asking)
-
-
-def digest_of(request: SyncRequest) -> bytes:
-    return hashlib.sha256(request.to_bytes()).digest()

@@ -7,6 +7,7 @@ that the server can tell what was not meant for it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -96,6 +97,17 @@ class SyncRequest(Message):
     leaving: bool
     """The client's last upload: it is merged at once, whatever round it is, and nobody waits for this client any more."""
     upload: Upload
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """Of its bytes: a second request of the same number must have the same."""
+        return hashlib.sha256(vars(self).get("received") or self.to_bytes()).digest()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        found = super().from_bytes(data)
+        vars(found)["received"] = data  # there is one way to write a request: for its digest it need not be written again
+        return found
 
     def _write(self, out: Writer) -> None:
         out.raw(self.fingerprint)
