@@ -120,10 +120,47 @@ def test_numbers_between_two_addresses_are_refused_by_compiled_code_and_copied_b
         Engine(make()).play(chunk(sigma=misaligned(np.ones(12))))
     with pytest.raises(ValueError, match="must begin at a multiple"):
         Live(make()).select(misaligned(np.zeros((3, 8))))
+    with pytest.raises(ValueError, match="ΔA must begin at a multiple"):
+        Live(make()).add([(np.zeros(1, np.int64), misaligned(np.zeros((1, 6))), np.zeros((1, 3)))])
     expected = fsl.run("async", fsl.ArrayProblem(contexts(), np.arange(12) % 2, theta=[0.1, 0.2, 0.3]), record="all")
     given = misaligned(contexts()), misaligned(np.arange(12) % 2)
     found = fsl.run("async", fsl.ArrayProblem(*given, theta=misaligned([0.1, 0.2, 0.3])), record="all")
     np.testing.assert_array_equal(found.regret, expected.regret)
+
+
+@pytest.mark.parametrize(
+    ("layers", "grams", "moments", "why"),
+    [
+        ([0], (2, 6), (1, 3), "1 layers need as many rows of 6 numbers of ΔA"),
+        ([0], (1, 9), (1, 3), "1 layers need as many rows of 6 numbers of ΔA"),
+        ([0, 1], (2, 6), (1, 3), "2 layers need as many rows"),
+        ([0], (1, 6), (1, 4), "and of 3 numbers of Δb"),
+        ([0, 99], (2, 6), (2, 3), "layer 99 of"),
+        ([-1], (1, 6), (1, 3), "layer -1 of"),
+    ],
+)
+def test_uploads_that_do_not_fit_the_servers_engine_change_nothing_of_it(layers, grams, moments, why):
+    engine = Live(make())
+    good = np.zeros(1, np.int64), np.ones((1, 6)) * [1, 0, 0, 1, 0, 1], np.ones((1, 3))
+    before = engine.sums()
+    with pytest.raises(ValueError, match=why):
+        engine.add([good, (np.array(layers), np.zeros(grams), np.zeros(moments))])
+    np.testing.assert_array_equal(engine.sums()[0], before[0])
+    assert engine.add([good, good]) == -1
+    np.testing.assert_array_equal(engine.sums()[0][0], before[0][0] + 2 * good[1][0])
+    np.testing.assert_array_equal(engine.sums()[1][0], [2, 2, 2])
+
+
+def test_uploads_of_which_one_layer_can_not_be_are_refused_with_all_layers_as_often_as_they_come():
+    engine, before = Live(make()), Live(make()).sums()
+    not_definite = np.array([1, 0, 0, 1, 0, 1.0]), np.array([-1e3, 0, 0, 1, 0, 1.0])
+    used = set()
+    for _ in range(1000):
+        assert engine.add([(np.array([0, 2]), np.array(not_definite), np.ones((2, 3)))]) == 2
+        used.add(engine.memory_used)
+    assert len(used) == 1  # what is taken from the pool is given back
+    for known, first in zip(engine.sums(), before, strict=True):
+        np.testing.assert_array_equal(known, first)
 
 
 @pytest.mark.parametrize("name", ["clients", "noise", "sigma"])

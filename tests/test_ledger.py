@@ -509,6 +509,19 @@ def test_a_disk_that_is_full_at_any_statement_changes_nothing_and_later_all_goes
     ledger.close()
 
 
+def test_a_commit_of_more_clients_than_a_statement_has_room_for_is_one_commit(tmp_path):
+    """SQLite takes 999 values a statement if it is old: here 150 clients have 1650."""
+    ledger = Ledger(tmp_path / "s.db", Plan.of(fsl.make("async", **SIZES | {"n_clients": 150}, horizon=1000)))
+    players = [Player(ledger, i).play(2) for i in range(150)]
+    ledger._file.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+    answers = ledger.sync([(p.client_id, p.request()) for p in players])
+    assert all(answer.merged for answer in answers) and ledger.total_pulls == 300
+    ledger.close()
+    again = Ledger(tmp_path / "s.db")
+    assert [each["pulls"] for each in again.clients().values()] == [2] * 150
+    again.close()
+
+
 def test_a_store_is_its_owners_alone(ledger):
     Player(ledger, 0).play(3).sync()
     assert {path.name: path.stat().st_mode & 0o777 for path in ledger.path.parent.glob("server.db*")} == {

@@ -38,6 +38,7 @@ CREATE TABLE clients (
 STORE = Kind("server", 0x4653_4C31, 1, TABLES, "FULL")  # "FSL1"
 LARGEST_SEQUENCE = 1 << 62
 MOST_TOTAL = 1 << 62  # pulls, of all clients; a batch of uploads more, and they are still counted in 64 bits
+MOST_VALUES = 999  # of a statement, where SQLite is older than 3.32
 COUNTS = ("epoch", "round", "n_syncs", "communication", "pulls", "total_pulls")
 
 
@@ -444,11 +445,12 @@ class Ledger:
         return sums
 
     def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """All in one call: each lets other threads run, and where they have much to do it takes milliseconds to come back."""
-        if rows:
-            marks = f"({', '.join('?' * len(rows[0]))})"
-            values = [value for row in rows for value in row]
-            self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([marks] * len(rows))}", values)
+        """In as few calls as can be: each lets other threads run, and where they are busy it takes milliseconds to come back."""
+        while rows:
+            these, rows = rows[: MOST_VALUES // len(rows[0])], rows[MOST_VALUES // len(rows[0]) :]
+            marks = f"({', '.join('?' * len(these[0]))})"
+            values = [value for row in these for value in row]
+            self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([marks] * len(these))}", values)
 
     def close(self) -> None:
         self._file.close()
