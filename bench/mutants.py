@@ -261,6 +261,20 @@ MUTANTS = [
         "        self._stage(layers, grams, moments)\n        for",
         "live",
     ),
+    Mutant(
+        "live: a wrong index: every matrix of an upload is its first",
+        "live.pyx",
+        "+= grams[row, at]",
+        "+= grams[0, at]",
+        "live",
+    ),
+    Mutant(
+        "live: an upload that is refused keeps its memory",
+        "live.pyx",
+        "                self.pool.release(self.staged[layer])",
+        "                pass",
+        "boundary",
+    ),
     # --- draws, formulas, rules
     Mutant(
         "draws: sine and cosine are not swapped in odd quarters",
