@@ -500,12 +500,13 @@ def numbers(demo: Demo, found: Verdict) -> dict[str, Any]:
 
 def tell(demo: Demo, found: Verdict, console: Console) -> None:
     kills = sum(client.kills for client in demo.clients)
-    console.print(f"\n{in_a_line(totals(demo)[:2])}; communication {found.communication:,} (the paper's count)", soft_wrap=True)
+    whole = not console.is_terminal  # in a file a line stays one; in a terminal it breaks between words
+    console.print(f"\n{in_a_line(totals(demo)[:2])}; communication {found.communication:,} (the paper's count)", soft_wrap=whole)
     console.print(f"clients were killed {times(kills)}, the server {times(demo.server_kills)}")
     both = (
         f"{found.noted:,} rewards were observed, {found.merged:,} are in the server's sums, which are right to {found.worst:.0e}"
     )
     if found.right:
-        console.print(f"{both}: nothing was lost, nothing counted twice", style="bold green", soft_wrap=True)
+        console.print(f"{both}: nothing was lost, nothing counted twice", style="bold green", soft_wrap=whole)
     else:
-        console.print(f"{both}: THIS IS WRONG", style="bold red", soft_wrap=True)
+        console.print(f"{both}: THIS IS WRONG", style="bold red", soft_wrap=whole)
