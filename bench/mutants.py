@@ -257,8 +257,8 @@ MUTANTS = [
     Mutant(
         "live: the server adds the last of the uploads only",
         "live.pyx",
-        "            self._stage(layers, grams, moments)\n        for",
-        "        self._stage(layers, grams, moments)\n        for",
+        "for layers, grams, moments in uploads:\n            self._stage",
+        "for layers, grams, moments in uploads[-1:]:\n            self._stage",
         "live",
     ),
     Mutant(
