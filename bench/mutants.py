@@ -257,9 +257,9 @@ MUTANTS = [
     Mutant(
         "live: the server adds the last of the uploads only",
         "live.pyx",
-        "for layers, grams, moments in uploads:\n            self._stage",
-        "for layers, grams, moments in uploads[-1:]:\n            self._stage",
-        "live",
+        "for layers, grams, moments in uploads:",
+        "for layers, grams, moments in uploads[-1:]:",
+        "boundary",
     ),
     Mutant(
         "live: a wrong index: every matrix of an upload is its first",

@@ -6,6 +6,7 @@ the other. It is read only if every count fits and not a byte is left over. docs
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import struct
@@ -270,6 +271,13 @@ def check_upload(upload: Upload, algorithm: Algorithm) -> None:
     asking = upload.asking
     if not isinstance(asking, tuple | list) or not all(is_whole(layer) and 0 <= layer < n_layers for layer in asking):
         raise InvalidInput(f"the upload's asking must be layers of 0 to {n_layers - 1}, not {asking!r}")
+    with np.errstate(over="ignore"):  # what a double can't hold becomes infinity, and is too large
+        upload = dataclasses.replace(
+            upload,
+            grams=np.asarray(upload.grams, np.float64),
+            moments=np.asarray(upload.moments, np.float64),
+            pulls=np.asarray(upload.pulls, np.int64),
+        )
     if max(np.abs(values).max(initial=0) for values in (upload.grams, upload.moments)) > LARGEST:
         raise InvalidInput(f"the upload has numbers beyond {LARGEST:g}, which no sum of such uploads could hold")
     traces = upload.grams[:, diagonal(dim)].sum(axis=1)
@@ -296,10 +304,15 @@ def _check_definite(upload: Upload, traces: Floats, dim: int) -> None:
     shifted[:, diagonal(dim)] += (slack * traces)[:, None]
     for row, (layer, trace) in enumerate(zip(upload.layers.tolist(), traces.tolist(), strict=True)):
         if trace < TINY:
+            if np.abs(upload.grams[row]).max() > TINY:  # of a positive semi-definite matrix no entry is larger than the trace
+                raise InvalidInput(NOT_DEFINITE)
             if np.abs(upload.moments[row]).max() > SHORT:
                 raise InvalidInput(f"layer {layer} of the upload has a moment, and no matrix to go with it")
         elif lapack.dpptrf(dim, shifted[row], lower=1)[1]:  # LAPACK packs columns: their lower triangle is our upper one
-            raise InvalidInput("the upload has a matrix that is not positive semi-definite, as sums of ω x xᵀ are")
+            raise InvalidInput(NOT_DEFINITE)
+
+
+NOT_DEFINITE = "the upload has a matrix that is not positive semi-definite, as sums of ω x xᵀ are"
 
 
 def largest_weight(algorithm: Algorithm) -> float:

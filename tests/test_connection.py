@@ -1321,6 +1321,23 @@ def test_with_tls_the_server_must_be_who_it_says(run_server, tmp_path):
 # --- ends -----------------------------------------------------------------------------------------------------------------
 
 
+def test_a_failure_that_nobody_foresaw_is_told_to_those_who_wait(run_server, monkeypatch):
+    server, rng = run_server(), np.random.default_rng(0)
+    client = server.connect()
+    request = client._link.request
+
+    def failing():
+        monkeypatch.setattr(client._link, "request", request)
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(client._link, "request", failing)
+    client.observe(client.select(contexts_of(rng)), 0.5)
+    with pytest.raises(fsl.FederationError, match="the connection has failed: MemoryError"):
+        client.flush(timeout=60)
+    with pytest.raises(fsl.FederationError, match="the connection has failed"):
+        client.close()
+
+
 def test_a_connection_that_is_forgotten_ends_its_thread_and_frees_its_store(run_server, tmp_path):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect(store=tmp_path / "client.db")

@@ -235,6 +235,8 @@ BAD_UPLOADS = {
     "infinity": lambda u: spoilt(u, grams=u.grams + np.inf),
     "a negative diagonal": lambda u: with_matrix(u, np.diag([-1.0, 1, 1])),
     "not semi-definite, with a fine diagonal": lambda u: with_matrix(u, [[1, 2, 0], [2, 1, 0], [0, 0, 1]]),
+    "a diagonal that sums to nothing": lambda u: without_moments(with_matrix(u, np.diag([-0.5, 0.5, 0]))),
+    "nothing but off the diagonal": lambda u: without_moments(with_matrix(u, [[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0]])),
     "a trace that its pulls can not give": lambda u: spoilt(u, grams=u.grams * 1.01),
     "no pulls at all": lambda u: spoilt(u, pulls=u.pulls * 0),
     "negative pulls": lambda u: spoilt(u, pulls=-u.pulls),
@@ -246,6 +248,10 @@ BAD_UPLOADS = {
     "a trigger of a layer that is not there": lambda u: spoilt(u, asking=(50,)),
     "another dimension": lambda u: spoilt(u, grams=np.ones((len(u.layers), 10)), moments=np.ones((len(u.layers), 4))),
 }  # fmt: skip
+
+
+def without_moments(upload):
+    return spoilt(upload, moments=upload.moments * 0)
 
 
 def twice(upload):
@@ -332,7 +338,7 @@ def test_a_client_can_not_speak_for_another(ledger):
 
 
 def test_one_who_can_not_be_added_is_refused_and_the_others_are_merged(ledger, monkeypatch):
-    """Were a sum not positive definite after all, the batch is taken one by one."""
+    """Were a sum not positive definite after all, those that can be added are merged, in one commit."""
     players = [Player(ledger, i).play(6) for i in range(3)]
     add = ledger.server.add
 
@@ -345,6 +351,25 @@ def test_one_who_can_not_be_added_is_refused_and_the_others_are_merged(ledger, m
     answers = ledger.sync([(p.client_id, p.request()) for p in players])
     assert answers[0].merged and answers[2].merged and "not with this one" in str(answers[1])
     assert is_the_sum(ledger, players[0], players[2])
+
+
+@pytest.mark.parametrize("at", ["sums", "rollback"])
+def test_where_memory_runs_out_in_a_commit_and_in_undoing_it_nothing_is_lost_or_counted_twice(ledger, monkeypatch, at):
+    player, other = Player(ledger, 0).play(6), Player(ledger, 1).play(6)
+    request = player.request()
+    with monkeypatch.context() as short:
+        short.setattr(ledger.server, "sums", out_of_memory)
+        if at == "rollback":
+            short.setattr("fedsuplin.federation.ledger.unpacked", out_of_memory)
+        with pytest.raises(MemoryError):
+            ledger.sync([(0, request)])
+    assert not ledger._file.in_transaction and ledger.clients()[0]["sequence"] == 0
+    assert ledger.sync([(1, other.request())])[0].merged and is_the_sum(ledger, other)
+    assert ledger.sync([(0, request)])[0].merged and is_the_sum(ledger, player, other)
+
+
+def out_of_memory(*_):
+    raise MemoryError
 
 
 # --- rounds ---------------------------------------------------------------------------------------------------------------------
@@ -403,6 +428,28 @@ def test_one_upload_of_a_round_that_can_not_be_added_does_not_stop_the_round(tog
     assert answers[0].merged and answers[1].merged and isinstance(answers[2], Refused) and together.round == 1
 
 
+def test_where_memory_runs_out_while_it_is_found_who_can_not_be_added_nobody_is_counted_twice(together, monkeypatch):
+    players = [Player(together, i).play(4) for i in range(3)]
+    requests = [p.request() for p in players]
+    layers = sorted({int(layer) for request in requests for layer in request.upload.layers})
+    add, n_calls = together.server.add, iter(range(10))
+
+    def picky(uploads):
+        if next(n_calls) == 2:
+            raise MemoryError
+        if any(upload.client_id == 1 for upload in uploads):
+            raise fsl.NumericalError("not with this one")
+        add(uploads)
+
+    with monkeypatch.context() as short:
+        short.setattr(together.server, "add", picky)
+        with pytest.raises(MemoryError):
+            together.close_round([requests[0], requests[2], requests[1]], layers)
+    assert all(each["sequence"] == 0 for each in together.clients().values())
+    together.close_round(requests, layers)
+    assert is_the_sum(together, *players)
+
+
 def test_rounds_are_for_those_who_sync_together(ledger, together):
     player = Player(ledger, 0)
     with pytest.raises(Refused, match="there are no rounds"):
@@ -450,8 +497,8 @@ def test_a_client_that_claims_pulls_without_end_comes_to_the_last_epoch_and_to_n
     ledger.close()
 
 
-def test_uploads_for_an_epoch_that_another_of_the_batch_has_ended_are_not_merged_into_the_next(tmp_path):
-    """Also where the batch is taken one by one, since one of it can't be added."""
+def test_uploads_of_a_batch_that_ends_an_epoch_are_of_that_epoch_and_not_of_the_next(tmp_path):
+    """Also where one of it can't be added."""
     ledger = Ledger(tmp_path / "s.db", Plan.of(Doubling("async", SIZES, first=10)))
     players = [Player(ledger, 0).play(12), Player(ledger, 1).play(3), Player(ledger, 2).play(1)]
     requests = [(player.client_id, player.request()) for player in players]
@@ -460,8 +507,12 @@ def test_uploads_for_an_epoch_that_another_of_the_batch_has_ended_are_not_merged
     bad = dataclasses.replace(requests[2][1].upload, grams=huge, pulls=np.array([1 << 48]))
     requests[2] = (2, dataclasses.replace(requests[2][1], upload=bad))
     answers = ledger.sync(requests)
-    assert [(answer.merged, answer.epoch) for answer in answers] == [(True, 1), (False, 1), (False, 1)]
-    assert ledger.pulls == 0 and np.array_equal(ledger.download().moments, np.zeros((ledger.algorithm.n_layers, 3)))
+    assert [(answer.merged, answer.epoch) for answer in answers[:2]] == [(True, 1)] * 2 and answers[2].reason == "implausible"
+    assert (
+        ledger.total_pulls == 15
+        and ledger.pulls == 0
+        and np.array_equal(ledger.download().moments, np.zeros((ledger.algorithm.n_layers, 3)))
+    )
     ledger.close()
 
 
@@ -510,7 +561,7 @@ def test_a_disk_that_is_full_at_any_statement_changes_nothing_and_later_all_goes
 
 
 def test_a_commit_of_more_clients_than_a_statement_has_room_for_is_one_commit(tmp_path):
-    """SQLite takes 999 values a statement if it is old: here 150 clients have 1650."""
+    """SQLite takes 999 values a statement if it is old: here 150 clients have 1500."""
     ledger = Ledger(tmp_path / "s.db", Plan.of(fsl.make("async", **SIZES | {"n_clients": 150}, horizon=1000)))
     players = [Player(ledger, i).play(2) for i in range(150)]
     ledger._file.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
@@ -568,6 +619,8 @@ def test_a_store_of_another_algorithm_or_of_something_else_is_refused_and_left_a
         ("DELETE FROM layers WHERE layer=0", "does not hold what a server does: it has the layers"),
         ("UPDATE layers SET gram=x'00' WHERE layer=0", "does not hold what a server does"),
         ("UPDATE layers SET gram=zeroblob(48) WHERE layer=0", "layer 0 is not positive definite"),
+        ("UPDATE layers SET layer=1099511627776 WHERE layer=0", "does not hold what a server does"),
+        ("UPDATE facts SET value=1e400 WHERE name='round'", "does not hold what a server does"),
         ("DELETE FROM facts WHERE name='epoch'", "does not hold what a server does"),
         ("UPDATE facts SET value='{}' WHERE name='plan'", "no specification of an algorithm"),
     ],

@@ -186,3 +186,37 @@ def test_contexts_as_long_as_they_may_be_are_believed(dim):
     upload = client.upload()
     check_upload(upload, algorithm)
     assert upload.pulls.sum() == 1000
+
+
+@pytest.mark.parametrize("dtype", [">f8", "f4", "f2", "g"])
+@pytest.mark.parametrize("whole", ["i1", "u1", ">i8", "u8"])
+@pytest.mark.parametrize("form", ["C", "F", "strided", "matrix"])
+def test_numbers_of_any_size_and_order_are_the_same_numbers(dtype, whole, form):
+    """In a dimension at which 8 d is more than a byte."""
+    algorithm = fsl.make("async", dim=40, n_arms=2, n_clients=2, horizon=100)
+    grams, moments = np.zeros((2, 820)), np.full((2, 40), 0.5)
+    grams[:, 0] = 1.0
+    forms = {"C": np.asarray, "F": np.asfortranarray, "strided": lambda a: np.stack([a, a], -1)[..., 0]}
+    as_given = forms.get(form, lambda values: values.view(np.matrix))
+    plain = Upload(1, np.array([1, 0]), grams, moments, np.array([3, 100]), asking=(1,))
+    other = Upload(
+        1,
+        np.array([1, 0], whole),
+        as_given(grams.astype(dtype)),
+        as_given(moments.astype(dtype)),
+        np.array([3, 100], whole),
+        (1,),
+    )
+    one, two = fsl.Server(algorithm), fsl.Server(algorithm)
+    assert content(one.merge(plain)) == content(two.merge(other))
+
+
+def test_long_doubles_that_are_no_doubles_are_too_large():
+    algorithm = fsl.make("async", dim=1, n_arms=2, n_clients=2, horizon=100)
+    upload = Upload(0, np.array([0]), np.array([["1e400"]], "g"), np.zeros((1, 1)), np.array([1]))
+    if np.isfinite(upload.grams).all():  # where a long double is longer
+        with pytest.raises(fsl.InvalidInput, match="numbers beyond 1e\\+150"):
+            check_upload(upload, algorithm)
+    else:
+        with pytest.raises(fsl.InvalidInput, match="NaN or infinity"):
+            check_upload(upload, algorithm)

@@ -168,7 +168,8 @@ cdef class Live(Engine):
 
     def receive(self, int layer, const double[:, ::1] gram, const double[::1] moment, bint keep):
         """A and b of a layer from the server, in place of the last download. What was gathered is forgotten, as the server has
-        it now, unless `keep`. Returns whether A is positive definite; if not, nothing has changed."""
+        it now, unless `keep`. Returns whether A is positive definite, also with what was kept; if A alone is not, nothing has
+        changed."""
         self._check(layer, self.work.d)
         self._check_shapes_of(gram, moment)
         self._room()
@@ -199,13 +200,14 @@ cdef class Live(Engine):
         the upper triangles of ΔA (a row for each layer, packed) and Δb. Returns −1; or a layer that would not be positive
         definite any more, and then nothing has changed."""
         cdef int layer
-        uploads = [tuple(upload) for upload in uploads]
-        for layers, grams, moments in uploads:
-            self._check_upload(layers, grams, moments)
         self._room()
         memset(self.staged, 0, self.numbers.n_layers * sizeof(Snapshot*))
-        for layers, grams, moments in uploads:
-            self._stage(layers, grams, moments)
+        try:
+            for layers, grams, moments in uploads:
+                self._stage(layers, grams, moments)
+        except BaseException:
+            self._give_up()
+            raise
         for layer in range(self.numbers.n_layers):
             if self.staged[layer] != NULL and not self._settled(self.staged[layer]):
                 self._give_up()
@@ -213,8 +215,22 @@ cdef class Live(Engine):
         self._put_in_place()
         return -1
 
-    def _check_upload(self, const long long[::1] layers, const double[:, ::1] grams, const double[:, ::1] moments):
-        """Before memory is taken from the pool, which nobody would give back."""
+    cdef int _stage(self, const long long[::1] layers, const double[:, ::1] grams, const double[:, ::1] moments) except -1:
+        """Add one upload to copies of the layers that it is about. From the checks on no Python runs that could change it."""
+        cdef Py_ssize_t row, i, j, at, d = self.work.d, ld = self.work.ld
+        cdef Snapshot* into
+        self._check_upload(layers, grams, moments)
+        for row in range(layers.shape[0]):
+            into = self._copied(<int>layers[row])
+            at = 0
+            for i in range(d):
+                into.moment[i] += moments[row, i]
+                for j in range(i, d):
+                    into.gram[i * ld + j] += grams[row, at]
+                    at += 1
+        return 0
+
+    cdef int _check_upload(self, const long long[::1] layers, const double[:, ::1] grams, const double[:, ::1] moments) except -1:
         cdef Py_ssize_t row, n = layers.shape[0], d = self.work.d
         if grams.shape[0] != n or grams.shape[1] != d * (d + 1) // 2 or moments.shape[0] != n or moments.shape[1] != d:
             raise ValueError(f"{n} layers need as many rows of {d * (d + 1) // 2} numbers of ΔA, and of {d} numbers of Δb")
@@ -225,19 +241,7 @@ cdef class Live(Engine):
         for row in range(n):
             if not 0 <= layers[row] < self.numbers.n_layers:
                 raise ValueError(f"layer {layers[row]} of {self.numbers.n_layers}")
-
-    cdef _stage(self, const long long[::1] layers, const double[:, ::1] grams, const double[:, ::1] moments):
-        """Add one upload to copies of the layers that it is about."""
-        cdef Py_ssize_t row, i, j, at, d = self.work.d, ld = self.work.ld
-        cdef Snapshot* into
-        for row in range(layers.shape[0]):
-            into = self._copied(<int>layers[row])
-            at = 0
-            for i in range(d):
-                into.moment[i] += moments[row, i]
-                for j in range(i, d):
-                    into.gram[i * ld + j] += grams[row, at]
-                    at += 1
+        return 0
 
     cdef Snapshot* _copied(self, int layer):
         cdef Snapshot* into = self.staged[layer]

@@ -371,9 +371,11 @@ class Driver:
 
     def _run(self) -> None:
         methods, link = self._calls.methods(self._channel), self._link
-        while (request := self._next()) is not None:
+        while not link.stopped:
             try:
-                self._carry(methods[request.method], request)
+                request = self._next()
+                if request is not None:
+                    self._carry(methods[request.method], request)
             except Exception as error:  # nobody else would hear of it
                 link.broken(error)
         self._channel.close()

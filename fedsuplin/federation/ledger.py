@@ -93,6 +93,7 @@ class Ledger:
         self._file = opened(self.path, STORE)
         self._changed: set[int] = set()  # layers, since the last commit
         self._replaced: dict[int, Member] = {}  # of clients that have changed since: what was remembered at the last commit
+        self._is_ahead = False  # does the server in memory know something that was not committed, and could not be undone?
         self._sums: tuple[Floats, Floats]  # A, packed, and b, a row for each layer: as they were committed
         self._download: Download | None = None
         self._members: dict[int, Member] = {}
@@ -258,21 +259,20 @@ class Ledger:
         return [answers[i] for i in range(len(requests))]
 
     def _merge(self, requests: dict[int, SyncRequest]) -> dict[int, Refused]:
-        """All of them in one commit. If their sum can't be, one by one, and those that can't be are named."""
-        if not requests:
-            return {}
+        """All of them in one commit. If their sum can't be, those that can be, and the others are named."""
+        layers = range(self.algorithm.n_layers)
         try:
-            with self._changing():
-                self._add(requests, range(self.algorithm.n_layers), n_rounds=len(requests), communication=len(requests))
-        except NumericalError as error:
-            if len(requests) == 1:
-                return dict.fromkeys(requests, Refused("implausible", str(error)))
-            refused: dict[int, Refused] = {}
-            for client_id, request in requests.items():
-                if request.epoch == self.epoch:  # one of those before may have ended it
-                    refused |= self._merge({client_id: request})
+            self._merge_all(requests, layers)
+        except NumericalError:
+            refused = self._unfit(requests, layers)
+            self._merge_all({number: each for number, each in requests.items() if number not in refused}, layers)
             return refused
         return {}
+
+    def _merge_all(self, requests: dict[int, SyncRequest], layers: Sequence[int]) -> None:
+        if requests:
+            with self._changing():
+                self._add(requests, layers, n_rounds=len(requests), communication=len(requests))
 
     def close_round(self, requests: Sequence[SyncRequest], asked: Sequence[int]) -> list[SyncAnswer | Refused]:
         """The end of a round of those who sync together: the layers that were asked for, of all who are there. Each has its
@@ -296,14 +296,16 @@ class Ledger:
                 self._counts["round"] += 1
 
     def _unfit(self, requests: dict[int, SyncRequest], asked: Sequence[int]) -> dict[int, Refused]:
-        """Those that can't be added to what is known and to those before them."""
+        """Those that can't be added to what is known and to those before them. Tried in memory, and put back."""
         refused = {}
-        for client_id, request in requests.items():
-            try:
-                self.server.add([only(request.upload, asked)])
-            except NumericalError as error:
-                refused[client_id] = Refused("implausible", str(error))
-        self._put_back(self.server)
+        try:
+            for client_id, request in requests.items():
+                try:
+                    self.server.add([only(request.upload, asked)])
+                except NumericalError as error:
+                    refused[client_id] = Refused("implausible", str(error))
+        finally:
+            self._put_back()
         return refused
 
     def _add(self, requests: dict[int, SyncRequest], layers: Sequence[int], n_rounds: int, communication: int) -> None:
@@ -394,7 +396,7 @@ class Ledger:
             self._sums = self.server.sums()
             for number, *rest in self._file.execute(f"SELECT client_id, {', '.join(Member._fields)} FROM clients"):
                 self._members[number] = Member(*rest)
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise InvalidInput(f"{self.path} does not hold what a server does: {error}") from error
 
     def _restore(self, layer: int, gram: bytes, moment: bytes) -> int:
@@ -407,6 +409,8 @@ class Ledger:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """All that happens in the block, in memory and in the file, or nothing."""
+        if self._is_ahead:
+            self._put_back()
         server, counts = self.server, dict(self._counts)
         try:
             self._file.execute("BEGIN IMMEDIATE")
@@ -414,22 +418,33 @@ class Ledger:
             sums = self._write()
             self._file.execute("COMMIT")
         except BaseException:
-            self._put_back(server)
-            self.server, self._counts = server, counts
-            known = self._members | self._replaced
-            self._members = {number: each for number, each in known.items() if each is not NOBODY}
-            if self._file.in_transaction:
-                self._file.execute("ROLLBACK")
+            self._undo(server, counts)
             raise
         else:
             self._sums = sums
         finally:
             self._changed, self._replaced, self._download = set(), {}, None
 
-    def _put_back(self, server: Server) -> None:
-        """The sums of the last commit, in memory."""
+    def _undo(self, server: Server, counts: dict[str, int]) -> None:
+        """What needs no memory comes first: that may be what there was too little of."""
+        self.server, self._counts = server, counts
+        for number, member in self._replaced.items():
+            if member is NOBODY:
+                self._members.pop(number, None)
+            else:
+                self._members[number] = member
+        try:
+            if self._file.in_transaction:
+                self._file.execute("ROLLBACK")
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """The sums of the last commit, in memory. If that fails it is done before the next change."""
+        self._is_ahead = True
         for layer, (gram, moment) in enumerate(zip(*self._sums, strict=True)):
-            server.put(layer, unpacked(gram, server.algorithm.dim), moment)
+            self.server.put(layer, unpacked(gram, self.algorithm.dim), moment)
+        self._is_ahead = False
 
     def _put(self, client_id: int, member: Member) -> None:
         self._replaced.setdefault(client_id, self._members.get(client_id, NOBODY))
