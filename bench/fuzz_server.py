@@ -320,7 +320,7 @@ def numbers_spoilt(r: random.Random, data: bytes) -> bytes:
     ):
         at[name] = at[before] + width
     for _ in range(r.choice([1, 1, 2, 4])):
-        what = r.choice(["layer", "asking", "count", "number", "number", "number", "diagonal", "not definite", "all"])
+        what = r.choice(["layer", "asking", "count", "number", "number", "number", "diagonal", "not definite", "no trace", "all"])
         layer = r.randrange(n)
         gram = at["grams"] + 8 * size * layer
         if what in ("layer", "asking"):
@@ -335,6 +335,11 @@ def numbers_spoilt(r: random.Random, data: bytes) -> bytes:
             struct.pack_into("<d", spoilt, gram, r.choice([-1.0, -1e-3, 0.0, 100.0, 1e100]))
         elif what == "not definite":
             struct.pack_into("<d", spoilt, gram + 8, r.choice([-1, 1]) * r.choice([4.0, 10.0, 1e6]))
+        elif what == "no trace":
+            triangle, large = [0.0] * size, r.choice([1e-3, 0.5, 1e6])
+            triangle[0], triangle[1], triangle[DIM] = r.choice([(-large, 0.0, large), (0.0, large, 0.0)])
+            struct.pack_into(f"<{size}d", spoilt, gram, *triangle)
+            struct.pack_into(f"<{DIM}d", spoilt, at["grams"] + 8 * (size * n + DIM * layer), *[0.0] * DIM)
         else:
             struct.pack_into(f"<{size}d", spoilt, gram, *[r.choice([*FLOATS, r.gauss(0, 1)]) for _ in range(size)])
     return bytes(spoilt)
