@@ -266,7 +266,7 @@ MUTANTS = [
         "live.pyx",
         "+= grams[row, at]",
         "+= grams[0, at]",
-        "live",
+        "ledger",
     ),
     Mutant(
         "live: an upload that is refused keeps its memory",
