@@ -88,7 +88,7 @@ def play(address: str, client_id: int, token: str, folder: str, n_pulls: int, se
                 written[number] = note
                 connection.observe(number, note["reward"])
             time.sleep(rng.exponential(0.01 if connection.is_online else 0.1))  # most of it shall be played together
-    connection.close()
+    connection.close(timeout=PATIENCE)
 
 
 def read_notes(path: Path) -> list[dict]:
