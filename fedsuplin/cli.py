@@ -330,7 +330,10 @@ def compare_command(
             preset=given["preset"],
             **told,
         )
-    files, notices = report.comparison_files(found, out, bounds) if out is not None else ([], [])
+    if out is not None and found.runs:  # of nothing there are no files: those of an earlier comparison stay
+        files, notices = report.comparison_files(found, out, bounds)
+    else:
+        files, notices = [], []
     report.tell_comparison(found, files, notices, as_json=as_json, quiet=quiet)
     if not found.complete:
         context.exit(INTERRUPTED)

@@ -48,8 +48,36 @@ class Comparison:
     algorithms: dict[str, Algorithm]
     """One of each policy's, for its numbers; other seeds differ in the problem only."""
     seeds: tuple[int, ...]
+    """Those that were asked for."""
     complete: bool = True
     """False when it was stopped: then policies have the seeds that were finished."""
+    unplayed: tuple[int, ...] = ()
+    """The seeds that no run was finished with, when it was stopped."""
+
+    @property
+    def played(self) -> tuple[int, ...]:
+        """The seeds that a run was finished with."""
+        return tuple(seed for seed in self.seeds if seed not in self.unplayed)
+
+    @property
+    def over(self) -> str:
+        """How many seeds the policies have, in words: fewer than were asked for where it was stopped."""
+        counts = [len(results) for results in self.runs.values()] or [0]
+        fewest, most, asked = min(counts), max(counts), len(self.seeds)
+        number = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        if fewest < asked:
+            return f"{number} of {asked:,} seed" + ("" if asked == 1 else "s")
+        return "one seed" if asked == 1 else f"{number} seeds"
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether any policy has the two seeds that a standard error needs."""
+        return any(len(results) > 1 for results in self.runs.values())
+
+    @property
+    def told_as(self) -> str:
+        """What its numbers are, in words."""
+        return f"mean ± standard error over {self.over}" if self.has_errors else self.over
 
     def last(self, policy: str, what: str) -> Floats:
         """The final value of a cumulative array ("regret", "communication", …), a number for each seed."""
@@ -132,17 +160,22 @@ class Comparison:
 
     def __repr__(self) -> str:
         lines = [
-            f"  {row['policy']:<14} regret {row['regret']:.5g} ± {row['regret_error']:.2g}, "
-            f"communication {row['communication']:.5g} ± {row['communication_error']:.2g}, {row['microseconds']:.3g} µs a pull"
+            f"  {row['policy']:<14} regret {short_with_error(row, 'regret')}, "
+            f"communication {short_with_error(row, 'communication')}, {row['microseconds']:.3g} µs a pull"
             for row in self.rows()
         ]
-        return "\n".join([f"Comparison over {len(self.seeds)} seeds (mean ± standard error)", *lines])
+        return "\n".join([f"Comparison over {self.over}" + (" (mean ± standard error)" if self.has_errors else ""), *lines])
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from .notebook import comparison_form
 
         return comparison_form(self)
+
+
+def short_with_error(row: Mapping[str, Any], what: str) -> str:
+    error = row[f"{what}_error"]
+    return f"{row[what]:.5g}" + ("" if math.isnan(error) else f" ± {error:.2g}")
 
 
 def standard_error(values: Floats) -> float:
@@ -206,7 +239,8 @@ def compare(
 
     runs, complete = played([(label, at) for at in range(len(which)) for label in named], one, stop, threads, progress)
     kept = {label: [runs[label, at] for at in range(len(which)) if (label, at) in runs] for label in named}
-    return Comparison({label: found for label, found in kept.items() if found}, made, which, complete)
+    unplayed = tuple(seed for at, seed in enumerate(which) if not any((label, at) in runs for label in named))
+    return Comparison({label: found for label, found in kept.items() if found}, made, which, complete, unplayed)
 
 
 Job = tuple[str, int]  # which policy, and which of the seeds

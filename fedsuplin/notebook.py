@@ -127,7 +127,7 @@ def comparison_form(found: Comparison) -> str:
     """A table with the least regret first, which is the legend of the curves."""
     rows = sorted(found.rows(), key=lambda row: row["regret"])
     stopped = "" if found.complete else line("stopped early: policies have the seeds that were finished")
-    title = f"Comparison over {counted(len(found.seeds), 'seed')}, mean ± standard error"
+    title = f"Comparison over {found.over}" + (", mean ± standard error" if found.has_errors else "")
     if not rows:
         return form(title, stopped or line("nothing was played"))
     curves = {what: [found.curve(row["policy"], what)[:2] for row in rows[:MOST_LINES]] for what in ("regret", "communication")}

@@ -169,10 +169,13 @@ def draw_comparison(comparison: Comparison, path: str | os.PathLike[str] | None 
         style = style_of(number) | {"linewidth": 1.8, "markersize": 5, "markevery": (10 + 5 * number, 60)}
         _draw_policy(left, comparison, policy, "regret", style, bounds)
         _draw_policy(right, comparison, policy, "communication", style, bounds)
-    finish_axes(left, title="Regret (mean over seeds, 95 % confidence band)", y="cumulative regret")
+    what = "Regret (mean over seeds, 95 % confidence band)" if comparison.has_errors else "Regret"
+    finish_axes(left, title=what, y="cumulative regret")
     finish_axes(right, title="Communication", y="communications (cumulative)")
     if not right.lines:
-        _say(right, "no communication")
+        _say(right, "no communication" if policies else "no run was finished")
+    if not policies:
+        _say(left, "no run was finished")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(*left.get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=8.5)
@@ -187,7 +190,7 @@ def _by_last_regret(comparison: Comparison) -> list[str]:
 def _comparison_title(comparison: Comparison) -> str:
     setting = next(iter(comparison.algorithms.values())).setting
     sizes = f"d = {setting.dim:,},  K = {setting.n_arms:,},  M = {setting.n_clients:,},  T = {setting.horizon:,}"
-    return f"{sizes}  ({len(comparison.seeds)} seeds)"
+    return f"{sizes}  ({comparison.over})"
 
 
 def _draw_policy(axes: Axes, comparison: Comparison, policy: str, what: str, style: dict[str, Any], bounds: bool) -> None:

@@ -238,20 +238,30 @@ def write_csv(result: RunResult, path: Path) -> Path:
 
 def tell_comparison(found: Comparison, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool) -> None:
     """Tables or JSON, and where the files are."""
+    notices = [*notices, *([] if found.complete else [stopped_early(found)])]
     if as_json:
-        data = {"policies": found.rows(), "seeds": list(found.seeds), "complete": found.complete, "notices": notices}
+        data = {"policies": found.rows(), "seeds": list(found.played), "complete": found.complete, "notices": notices}
         print_json(data | {"files": files})
         return
     if quiet:
         return
     out = console()
-    out.print(comparison_table(found))
+    if found.runs:
+        out.print(comparison_table(found))
     if any(row["system"] for row in found.rows()):
         out.print(table_1(found))
-    for notice in [*notices, *([] if found.complete else ["stopped early: policies have the seeds that were finished"])]:
+    for notice in notices:
         out.print(notice, style="yellow")
     for file in files:
         out.print(f"wrote {file}")
+
+
+def stopped_early(found: Comparison) -> str:
+    """What Ctrl-C left of a comparison, in words."""
+    if not found.runs:
+        return "stopped before any run was finished: nothing was written"
+    without = [policy for policy in found.algorithms if policy not in found.runs]
+    return f"stopped early: {found.over} played" + (f", none of {', '.join(without)}" if without else "")
 
 
 def comparison_table(found: Comparison) -> Table:
@@ -259,7 +269,7 @@ def comparison_table(found: Comparison) -> Table:
     algorithm = next(iter(found.algorithms.values()))
     setting = algorithm.setting
     sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}, preset {algorithm.preset}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\nmean ± standard error over {len(found.seeds)} seeds")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\n{found.told_as}")
     for heading in ("policy", "regret", "% of uniform", "communication", "kB sent", "µs"):
         table.add_column(heading, justify="left" if heading == "policy" else "right", overflow="fold")
     for row in sorted(found.rows(), key=lambda row: row["regret"]):
@@ -370,9 +380,10 @@ def sweep_files(found: SweepResult, folder: Path) -> tuple[list[Path], list[str]
 
 
 def tell_sweep(found: SweepResult, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool) -> None:
+    stopped = [] if found.complete else ["stopped: start it again and it goes on from here"]
     if as_json:
         told = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
-        print_json(told | {"files": files, "notices": notices})
+        print_json(told | {"files": files, "notices": [*notices, *stopped]})
         return
     to = console()
     if found.rows and not quiet:
@@ -382,8 +393,8 @@ def tell_sweep(found: SweepResult, files: list[Path], notices: list[str], *, as_
         to.print(f"failed: {which}: {row['error']}", style="yellow")
     if len(found.failed) > MOST_FAILURES:
         to.print(f"… and {len(found.failed) - MOST_FAILURES} more, in the column error of {files[0]}", style="yellow")
-    if not found.complete:
-        to.print("stopped: start it again and it goes on from here", style="yellow")
+    for notice in stopped:
+        to.print(notice, style="yellow")
     if not quiet:
         for notice in notices:
             to.print(notice, style="yellow")

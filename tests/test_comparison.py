@@ -1,6 +1,8 @@
 """fsl.compare and `fedsuplin compare`: the same problem and seeds for several policies."""
 
+import concurrent.futures
 import csv
+import dataclasses
 import json
 import math
 import sys
@@ -138,6 +140,39 @@ def test_ctrl_c_ends_the_runs_under_way(monkeypatch):
     assert not found.complete and found.runs == {} and found.rows() == [] and time.perf_counter() - began < 10
 
 
+def stopped_after(runs):
+    def impatient(done, total, policy):
+        if done == runs:
+            raise KeyboardInterrupt
+
+    return fsl.compare(["oful", "async"], PROBLEM, seeds=range(5, 9), horizon=500, threads=1, progress=impatient)
+
+
+def words_in(figure):
+    return " ".join([figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)])
+
+
+@pytest.mark.parametrize(("runs", "over", "played"), [(3, "1 to 2 of 4 seeds", (5, 6)), (2, "1 of 4 seeds", (5,))])
+def test_a_comparison_that_was_stopped_says_how_many_seeds_were_played(runs, over, played):
+    found = stopped_after(runs)
+    assert found.over == over and found.played == played and found.seeds == (5, 6, 7, 8)
+    assert f"Comparison over {over}" in repr(found) and f"Comparison over {over}" in found._repr_html_()
+    assert over in words_in(found.plot()) and "4 seeds)" in words_in(found.plot())
+    assert ("confidence band" in words_in(found.plot())) == (runs == 3)  # which takes two seeds of a policy
+
+
+def test_one_seed_has_no_spread_and_none_is_shown():
+    found = fsl.compare(["oful"], PROBLEM, seeds=1, horizon=100)
+    assert repr(found).startswith("Comparison over one seed\n") and "nan" not in repr(found) and "±" not in repr(found)
+    assert "(one seed)" in words_in(found.plot()) and "band" not in words_in(found.plot())
+    assert "Comparison over one seed<" in found._repr_html_()
+
+
+def test_a_figure_of_no_finished_run_says_so():
+    found = dataclasses.replace(stopped_after(1), runs={})
+    assert [text.get_text() for axes in found.plot().axes for text in axes.texts] == ["no run was finished"] * 2
+
+
 def test_policies_for_fixed_arms_suit_a_problem_that_has_them():
     assert "pe" not in suiting(PROBLEM) and {"async", "oful", "uniform", "robust"} <= set(suiting(PROBLEM))
     assert {"pe", "fed-pe", "async"} <= set(suiting(fsl.FixedArmsProblem(2, 3, 2)))
@@ -190,6 +225,48 @@ def test_the_command_writes_files_and_json(tmp_path):
     assert [row["policy"] for row in told["policies"]] == ["async", "oful"] and told["seeds"] == [0, 1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["comparison.csv", "comparison.png", "curves.csv"]
     assert told["policies"][0]["regret_bound"] == "√(d T log³ T)"
+
+
+@pytest.fixture
+def pressed_after(monkeypatch):
+    """Ctrl-C once so many runs are done."""
+
+    def press(runs):
+        def waiting(futures, return_when):
+            if len(futures) == 4 - runs:
+                raise KeyboardInterrupt
+            first = next(iter(futures))
+            return concurrent.futures.wait([first])
+
+        monkeypatch.setattr(comparison, "wait", waiting)
+
+    return press
+
+
+def test_ctrl_c_before_the_first_run_is_done_leaves_the_files_of_an_earlier_comparison(tmp_path, pressed_after):
+    called("async", "oful", *SMALL, "--out", str(tmp_path))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    pressed_after(0)
+    told = called("async", "oful", *SMALL, "--threads", "1", "--out", str(tmp_path), code=130)
+    assert told == "stopped before any run was finished: nothing was written\n"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    data = json.loads(called("async", "oful", *SMALL, "--json", "--out", str(tmp_path), code=130))
+    assert data["policies"] == data["seeds"] == data["files"] == [] and "nothing was written" in data["notices"][0]
+
+
+def test_an_interrupted_comparison_says_how_many_seeds_were_played(pressed_after):
+    pressed_after(2)
+    told = called("async", "oful", *SMALL, "--threads", "1", code=130)
+    assert "1 of 2 seeds" in told and "standard error" not in told and "stopped early: 1 of 2 seeds played" in told
+    data = json.loads(called("async", "oful", *SMALL, "--threads", "1", "--json", code=130))
+    assert data["seeds"] == [0] and data["notices"] == ["stopped early: 1 of 2 seeds played"]
+    pressed_after(1)
+    assert "stopped early: 1 of 2 seeds played, none of oful" in called("async", "oful", *SMALL, "--threads", "1", code=130)
+
+
+def test_the_table_of_one_seed_says_one_seed():
+    told = called("oful", *SMALL[:-1], "1")
+    assert "one seed" in told and "±" not in told
 
 
 def test_the_command_compares_on_fixed_arms():

@@ -124,7 +124,7 @@ def test_a_comparison_is_a_table_that_is_the_legend_of_its_curves():
     stopped = dataclasses.replace(found, runs={}, complete=False)
     assert "stopped early" in seen(stopped)
     assert "nothing was played" in seen(dataclasses.replace(found, runs={}))
-    assert "over 1 seed," in seen(fsl.compare(["oful"], PROBLEM, seeds=1, horizon=1))
+    assert "over one seed" in seen(fsl.compare(["oful"], PROBLEM, seeds=1, horizon=1))
     many = {f"policy {number}": "oful" for number in range(15)}
     assert fsl.compare(many, PROBLEM, seeds=1, horizon=20)._repr_html_().count("<svg") == 2 + notebook.MOST_LINES
 

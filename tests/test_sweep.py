@@ -723,6 +723,13 @@ def test_ctrl_c_ends_runs_that_are_long_and_says_how_to_go_on(engine, workers, f
     assert len(lines_of(tmp_path / "grid")) == finished
 
 
+def test_json_of_a_sweep_that_was_stopped_has_a_notice(capsys):
+    stopped = dataclasses.replace(fsl.sweep("oful", PROBLEM, seeds=1), complete=False)
+    report.tell_sweep(stopped, [], ["no figure"], as_json=True, quiet=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["notices"] == ["no figure", "stopped: start it again and it goes on from here"] and not told["complete"]
+
+
 # --- the figure ----------------------------------------------------------------------------------------------------------
 
 
