@@ -198,7 +198,7 @@ def band(values: Floats) -> Floats:
 
 
 def compare(
-    policies: Sequence[str] | Mapping[str, str | Variant],
+    policies: str | Sequence[str] | Mapping[str, str | Variant],
     problem: Any,
     *,
     seeds: int | Iterable[int] = 10,
@@ -209,20 +209,16 @@ def compare(
 ) -> Comparison:
     """Play several policies on the same problem with the same seeds.
 
-    `policies` are names, or labels with a name or a Variant each. `problem` is one that has a seed, which is replaced, or a
-    function from a seed to a problem. `seeds` is how many, or which. Further keywords go to each policy that takes them.
+    `policies` are a name or several, or labels with a name or a Variant each. `problem` is one that has a seed, which is
+    replaced, or a function from a seed to a problem. `seeds` is how many, or which. Further keywords go to each policy that
+    takes them.
     Policies that sync all clients have them take turns where the problem leaves that open, the others random arrival.
 
     >>> import fedsuplin as fsl
     >>> print(compare(["oful", "uniform"], fsl.SyntheticProblem(dim=3, n_arms=4, n_clients=2), seeds=2, horizon=100).seeds)
     (0, 1)
     """
-    named = dict(policies) if isinstance(policies, Mapping) else {name: name for name in policies}
-    if not named:
-        raise InvalidInput("there is nothing to compare: name at least one policy")
-    which = tuple(range(positive_integer("seeds", seeds))) if isinstance(seeds, (int, float)) else tuple(seeds)
-    if not which:
-        raise InvalidInput("there is nothing to compare: give at least one seed")
+    named, which = labelled(policies), seeds_of(seeds)
     by_policy = shared_out(named, parameters)
     problems = [seeded(problem, seed) for seed in which]
     length = problems[0].horizon if horizon is None else positive_integer("horizon", horizon)
@@ -241,6 +237,34 @@ def compare(
     kept = {label: [runs[label, at] for at in range(len(which)) if (label, at) in runs] for label in named}
     unplayed = tuple(seed for at, seed in enumerate(which) if not any((label, at) in runs for label in named))
     return Comparison({label: found for label, found in kept.items() if found}, made, which, complete, unplayed)
+
+
+def labelled(policies: Any) -> dict[str, str | Variant]:
+    """Policies by what the table calls them: names as they are; a Variant has no name, so it needs a label."""
+    if isinstance(policies, Mapping):
+        named = dict(policies)
+    else:
+        several = policies if isinstance(policies, Iterable) and not isinstance(policies, str) else [policies]
+        named = {name_only(each): each for each in several}
+    if not named:
+        raise InvalidInput("there is nothing to compare: name at least one policy")
+    return named
+
+
+def name_only(policy: Any) -> str:
+    if not isinstance(policy, str):
+        raise InvalidInput(f"policies are names, or labels with a name or a Variant each, {{'mine': Variant(…)}}, not {policy!r}")
+    return policy
+
+
+def seeds_of(seeds: Any) -> tuple[int, ...]:
+    """How many, or which. One that is there twice would pass for two, and make the standard error too small."""
+    which = tuple(seeds) if isinstance(seeds, Iterable) else tuple(range(positive_integer("seeds", seeds)))
+    if not which:
+        raise InvalidInput("there is nothing to compare: give at least one seed")
+    if len(set(which)) < len(which):
+        raise InvalidInput("some runs are in the comparison twice: each combination of policy and seed must be there once")
+    return which
 
 
 Job = tuple[str, int]  # which policy, and which of the seeds
@@ -300,11 +324,21 @@ def shared_out(named: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[
 def seeded(problem: Any, seed: int) -> Any:
     """The problem with another seed."""
     if callable(problem):
-        return problem(seed)
-    spec = problem.spec
+        return sized(problem(seed))
+    spec = getattr(sized(problem), "spec", {})
     if not spec.get("parameters") or "seed" not in spec["parameters"]:
         raise InvalidInput(f"{problem!r} has no seed to change: give a function from a seed to a problem, such as lambda seed: …")
     return problem_from_spec({**spec, "parameters": spec["parameters"] | {"seed": seed}})
+
+
+def sized(problem: Any) -> Any:
+    """The problem, if it is one."""
+    if not all(hasattr(problem, name) for name in ("dim", "n_arms", "n_clients", "horizon", "stream")):
+        raise InvalidInput(
+            "problem must be one, such as fsl.SyntheticProblem(dim=10, n_arms=10, n_clients=10), or a function from a seed to "
+            f"one, not {problem!r}"
+        )
+    return problem
 
 
 def suiting(problem: Any) -> list[str]:

@@ -82,6 +82,10 @@ def test_labels_compositions_and_objects_may_be_compared():
     assert list(found.runs) == ["a", "b"] and [result.seed for result in found.runs["b"]] == [3, 5]
 
 
+def test_a_single_policy_may_be_given_by_its_name():
+    assert list(fsl.compare("async+robust", PROBLEM, seeds=1, horizon=50).runs) == ["async+robust"]
+
+
 def test_a_problem_may_be_a_function_of_the_seed():
     found = fsl.compare(["pe"], lambda seed: fsl.FixedArmsProblem(2, 4, 2, seed=seed + 10), seeds=2, horizon=300)
     assert [result.seed for result in found.runs["pe"]] == [10, 11]
@@ -93,6 +97,13 @@ def test_a_problem_may_be_a_function_of_the_seed():
         (lambda: fsl.compare([], PROBLEM, horizon=10), "name at least one policy"),
         (lambda: fsl.compare(["oful"], PROBLEM, seeds=0, horizon=10), "seeds must be a whole number of at least 1"),
         (lambda: fsl.compare(["oful"], PROBLEM, seeds=[], horizon=10), "at least one seed"),
+        (lambda: fsl.compare(["oful"], PROBLEM, seeds=[1, 2, 1], horizon=10), "runs are in the comparison twice"),
+        (lambda: fsl.compare(["oful"], "synthetic", horizon=10), r"such as fsl.SyntheticProblem.*, not 'synthetic'"),
+        (lambda: fsl.compare(["oful"], lambda seed: seed, horizon=10), r"a function from a seed to one, not 0"),
+        (lambda: fsl.compare([fsl.Variant()], PROBLEM, horizon=10), r"labels with .* a Variant each.*not Variant\("),
+        (lambda: fsl.compare(fsl.Variant(), PROBLEM, horizon=10), r"labels with .* a Variant each.*not Variant\("),
+        (lambda: fsl.compare(3, PROBLEM, horizon=10), "policies are names, .*, not 3"),
+        (lambda: fsl.compare({"a": 3}, PROBLEM, horizon=10), "a variant is a name.*, not 3"),
         (lambda: fsl.compare(["oful"], PROBLEM), "says how many pulls"),
         (lambda: fsl.compare(["oful"], PROBLEM, horizon=0), "horizon must be a whole number of at least 1, not 0"),
         (lambda: fsl.compare(["oful"], PROBLEM, horizon=10, threads=0), "threads must be a whole number of at least 1, not 0"),
