@@ -161,7 +161,7 @@ REPRODUCE = Manual(
         "fedsuplin reproduce all --movielens ml-20m": "all, with the ratings in the folder ml-20m",
     },
     writes={
-        "FOLDER/report.html": "One page with every figure, verdict and setting.",
+        "FOLDER/report.html": "One page with every figure, verdict and setting; experiments run into FOLDER before stay on it.",
         "FOLDER/NAME/": "Of each experiment: its runs, tables, verdicts and figure.",
         "FILE": "With --markdown FILE: the page in Markdown, as docs/results.md is, with its figures beside it.",
     },

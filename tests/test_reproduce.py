@@ -2,9 +2,11 @@
 
 import base64
 import csv
+import html
 import json
 import math
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,8 +210,8 @@ def test_movielens_normalises_rewards_by_random_play(small, movies, tmp_path):
     assert rounds == {f"practical, after {n} rounds a client" for n in (positives, 40)} and len(outcome.verdicts) == 8
 
 
-def test_movielens_without_a_folder_is_not_run_and_says_what_it_needs(small, tmp_path):
-    (outcome,) = reproduce("movielens", tmp_path, size="quick")
+def test_movielens_among_others_without_a_folder_is_not_run_and_says_what_it_needs(small, tmp_path):
+    _, outcome = reproduce(["movielens", "arrivals"], tmp_path, size="quick", seeds=2)
     assert "--movielens" in outcome.missing and outcome.measured is None
     assert "not run: it needs a MovieLens release" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
@@ -226,6 +228,32 @@ def test_the_page_is_one_file_with_every_figure_table_setting_and_version(small,
     for outcome in outcomes:
         assert all(verdict.measured in page for verdict in outcome.verdicts)
     assert fsl.__version__ in page and np.__version__ in page and "--quick --seeds 2" in page
+
+
+def sections(folder):
+    return re.findall(r'<h2 id="(\w+)">', (folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_what_earlier_starts_left_in_the_folder(small, movies, tmp_path):
+    (first,) = reproduce("movielens", tmp_path, size="quick", seeds=3, movielens=movies)
+    reproduce(["clients", "movielens"], tmp_path, size="quick", seeds=2)  # movielens can't be run again, but it was
+    reproduce("arrivals", tmp_path, size="quick", seeds=2)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert sections(tmp_path) == ["arrivals", "clients", "movielens"] and page.count("data:image/svg") == 3
+    assert "from earlier starts" in page and "clients, movielens" in page and "not run" not in page
+    assert all(html.escape(verdict.measured) in page for verdict in first.verdicts) and "--quick --seeds 3" in page
+    assert len(re.findall(r'<tr><td><a href="#', page)) == 3
+    shutil.rmtree(tmp_path / "clients")
+    reproduce("arrivals", tmp_path, size="quick", seeds=2)
+    assert sections(tmp_path) == ["arrivals", "movielens"]
+
+
+def test_an_experiment_that_can_not_be_run_is_an_error_and_leaves_the_page(small, tmp_path):
+    reproduce("arrivals", tmp_path, size="quick", seeds=2)
+    before = (tmp_path / "report.html").read_bytes()
+    done = CliRunner().invoke(cli.main, ["reproduce", "movielens", "--quick", "--out", str(tmp_path)])
+    assert done.exit_code == 2 and "movielens can't be run" in done.output and "--movielens" in done.output
+    assert (tmp_path / "report.html").read_bytes() == before
 
 
 def test_a_reproduction_that_is_started_again_runs_nothing_twice(small, tmp_path, monkeypatch):

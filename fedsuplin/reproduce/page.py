@@ -8,6 +8,7 @@ import html
 import os
 import platform
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..version import __version__
 from .experiment import Experiment, Measured, Options, Outcome
 from .verdicts import FAILS, HOLDS, OPEN, Verdict, number, with_error
 
+KEPT = "section.html"  # in the folder of an experiment: its part of the page
 MARKS = {HOLDS: ("✓", "good"), FAILS: ("✗", "bad"), OPEN: ("?", "open")}
 
 STYLE = """
@@ -36,8 +38,13 @@ blockquote { margin: 0.5rem 0; padding-left: 1rem; border-left: 3px solid #0072b
 """
 
 
-def write_page(path: Path, outcomes: Sequence[Outcome], options: Options) -> Path:
-    sections = "\n".join(section(outcome) for outcome in outcomes)
+def write_page(path: Path, outcomes: Sequence[Outcome], options: Options, order: Sequence[str] = ()) -> Path:
+    """The page: these outcomes, and of the other experiments in `order` what earlier starts left in the folder."""
+    parts = parts_of(path.parent, outcomes, order)
+    told = circumstances(outcomes, options)
+    if earlier := [name for name in parts if name not in {outcome.experiment.name for outcome in outcomes}]:
+        told["from earlier starts"] = ", ".join(earlier)
+    sections = "\n".join(part.section for part in parts.values())
     title = "FedSupLinUCB: the paper's experiments, reproduced"
     page = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -46,10 +53,10 @@ def write_page(path: Path, outcomes: Sequence[Outcome], options: Options) -> Pat
 <p>Fan, Zhou, Tian, Shen: <i>Federated Linear Bandits with Finite Adversarial Actions</i>, NeurIPS 2023. Each claim is judged on
 what ran: a 95 % confidence interval over the seeds decides, and where it holds zero the claim is {OPEN}. Nothing was tuned
 until it held; every setting is stated.</p>
-{overview(outcomes)}
+{overview(parts.values())}
 {sections}
 <h2>How this was made</h2>
-{pairs(circumstances(outcomes, options))}
+{pairs(told)}
 </body></html>
 """
     with whole(path, encoding="utf-8") as file:
@@ -57,15 +64,48 @@ until it held; every setting is stated.</p>
     return path
 
 
-def overview(outcomes: Sequence[Outcome]) -> str:
-    """A line an experiment, with how its claims fared."""
-    rows = []
+@dataclass(frozen=True)
+class Part:
+    """What the page has of an experiment: a line of the overview, and a section."""
+
+    line: str
+    section: str
+
+
+def parts_of(folder: Path, outcomes: Sequence[Outcome], order: Sequence[str]) -> dict[str, Part]:
+    """By name, in order. What was measured is kept beside its data: a later page that is made for others shows it too."""
+    found = {name: kept for name in order if (kept := read_part(folder / name / KEPT)) is not None}
     for outcome in outcomes:
-        link = f'<a href="#{outcome.experiment.name}">{html.escape(outcome.experiment.title)}</a>'
-        counts = {which: sum(verdict.outcome == which for verdict in outcome.verdicts) for which in MARKS}
-        told = ", ".join(f'<span class="{MARKS[which][1]}">{n} {which}</span>' for which, n in counts.items() if n)
-        rows.append(f"<tr><td>{link}</td><td>{told or html.escape(trouble(outcome))}</td></tr>")
-    return f"<table><tr><th>experiment</th><th>claims</th></tr>{''.join(rows)}</table>"
+        name, part = outcome.experiment.name, Part(line_of(outcome), section(outcome))
+        if outcome.measured is not None:
+            write_part(folder / name / KEPT, part)
+        if outcome.missing is None or name not in found:
+            found[name] = part
+    return {name: found[name] for name in dict.fromkeys([*order, *found]) if name in found}
+
+
+def write_part(path: Path, part: Part) -> None:
+    with whole(path, encoding="utf-8") as file:
+        file.write(f"{part.line}\n{part.section}")
+
+
+def read_part(path: Path) -> Part | None:
+    if not path.is_file():
+        return None
+    line, _, rest = path.read_text(encoding="utf-8").partition("\n")
+    return Part(line, rest)
+
+
+def overview(parts: Iterable[Part]) -> str:
+    return f"<table><tr><th>experiment</th><th>claims</th></tr>{''.join(part.line for part in parts)}</table>"
+
+
+def line_of(outcome: Outcome) -> str:
+    """How its claims fared."""
+    link = f'<a href="#{outcome.experiment.name}">{html.escape(outcome.experiment.title)}</a>'
+    counts = {which: sum(verdict.outcome == which for verdict in outcome.verdicts) for which in MARKS}
+    told = ", ".join(f'<span class="{MARKS[which][1]}">{n} {which}</span>' for which, n in counts.items() if n)
+    return f"<tr><td>{link}</td><td>{told or html.escape(trouble(outcome))}</td></tr>"
 
 
 def trouble(outcome: Outcome) -> str:

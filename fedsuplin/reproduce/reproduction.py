@@ -43,13 +43,15 @@ def reproduce(
     """Run experiments ("all" for every one) and write their data, figures and verdicts into folder/NAME, and folder/report.html.
 
     `size` is "quick", "normal" or "full". Each is a sweep: one that was stopped goes on where it was. `ended` is called with
-    each outcome. One whose runs failed, or that was stopped, has no `measured` in its outcome. `markdown` names a file for the
+    each outcome. One whose runs failed, or that was stopped, has no `measured` in its outcome. The page also shows what earlier
+    starts left of other experiments in the folder. `markdown` names a file for the
     page as Markdown, with small figures in a folder beside it: docs/results.md is made by it.
     """
     chosen = chosen_of(names)
     options = Options(size=size, seeds=seeds, movielens=None if movielens is None else Path(movielens))
     check_extras()
     experiments = [EXPERIMENTS[name](options) for name in chosen]
+    check_any(experiments)
     for experiment in experiments:
         if experiment.missing() is None:
             experiment.cases()  # what is wrong with one is told before the first begins
@@ -62,7 +64,7 @@ def reproduce(
             ended(outcome)
         if not outcome.sweep.complete:
             break
-    write_page(folder / "report.html", outcomes, options)
+    write_page(folder / "report.html", outcomes, options, list(EXPERIMENTS))
     if markdown is not None:
         write_markdown(Path(markdown), outcomes, options)
     return outcomes
@@ -76,6 +78,13 @@ def chosen_of(names: str | Sequence[str]) -> list[str]:
     if not names:
         raise InvalidInput(f"name an experiment, or all: {', '.join(EXPERIMENTS)}")
     return [name for name in EXPERIMENTS if name in names or "all" in names]
+
+
+def check_any(experiments: Sequence[Experiment]) -> None:
+    """Where none can be run, that is an error; one among others is told on the page."""
+    missing = {experiment.name: experiment.missing() for experiment in experiments}
+    if all(missing.values()):
+        raise InvalidInput("; ".join(f"{name} can't be run: {reason}" for name, reason in missing.items()))
 
 
 def check_extras() -> None:
