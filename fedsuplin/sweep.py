@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import difflib
 import functools
 import inspect
 import itertools
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 MEASURED = (*SUMS, *COUNTS)
 OF_A_RUN = ("seed", "pulls", *MEASURED, "percent_of_uniform", "guarantee", "error")  # columns beside those of the grids
 SECTIONS = ("policy", "problem", "seeds", "record")  # of a sweep's file
+OF_THE_SWEEP = {"seed", "horizon"}  # keywords of a problem that are not its grid's to give
 NOT_PARAMETERS = {"preset", "syncs", "lazy", *AXES}
 
 Grid = Mapping[str, Any]
@@ -450,6 +452,12 @@ def check_problem(problem: Mapping[str, Any]) -> None:
     others = [keyword for keyword in problem if keyword != "name" and keyword not in takes]
     if others and not takes_any(factory):
         raise unknown(what, others[0], takes)
+    lacking = [keyword for keyword in required_of(factory) if keyword not in problem]
+    for keyword in others if lacking else ():
+        if difflib.get_close_matches(keyword, lacking, n=1):  # where any keyword is taken, this is how a misspelt one shows
+            raise unknown(what, keyword, takes)
+    if lacking:
+        raise InvalidInput(f"problem {(named(name) if callable(name) else name)!r} needs {', '.join(lacking)}: add to its grid")
     wrong = None if callable(name) else unknown_in(problem)
     for keyword in others if wrong else ():
         if repr(keyword) in str(wrong):
@@ -466,6 +474,13 @@ def unknown_in(problem: Mapping[str, Any]) -> UnknownName | None:
         cause = error.__cause__ if isinstance(error, PluginError) else error
         return cause if isinstance(cause, UnknownName) else None
     return None
+
+
+def required_of(factory: Callable[..., Any]) -> list[str]:
+    """The keywords that a problem can't be made without, but for those that a sweep gives it."""
+    parameters = inspect.signature(factory).parameters
+    required = [name for name in parameters_of(factory) if parameters[name].default is inspect.Parameter.empty]
+    return [name for name in required if name not in OF_THE_SWEEP]
 
 
 def takes_any(factory: Callable[..., Any]) -> bool:

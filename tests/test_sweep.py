@@ -120,6 +120,11 @@ class Nameless:
         ({"problems": {"name": "fixed-arm", **PROBLEM}}, "unknown problem 'fixed-arm'. Did you mean 'fixed-arms'"),
         ({"problems": {**PROBLEM, "n_armz": 5}}, "unknown keyword for problem 'synthetic' 'n_armz'. Did you mean 'n_arms'"),
         (
+            {"problems": {"dim": 3, "n_arm": 4, "n_clients": 2, "horizon": 60}},
+            "unknown keyword for problem 'synthetic' 'n_arm'. Did you mean 'n_arms'",
+        ),
+        ({"problems": {"dim": 3, "R": 1.0, "noise": "bounded", "horizon": 60}}, "problem 'synthetic' needs n_arms, n_clients"),
+        (
             {"problems": {"name": "array", "kontexts": 5}},
             "unknown keyword for problem 'array' 'kontexts'. Did you mean 'contexts'",
         ),
@@ -762,7 +767,8 @@ def test_words_one_point_one_seed_and_nothing_have_a_figure_too():
     assert regret.get_legend() is None and [line.get_linestyle() for line, *_ in regret.containers] == ["None"]
     assert [text.get_text() for text in swept().plot().axes[0].get_xticklabels()] == ["async"]
     assert any("one point" in word and "(one seed)" in word for word in words(swept(seeds=1).plot()))
-    assert "no run succeeded" in words(swept({"name": "async", "alpha_scale": -1}).plot())
+    failed = swept({"name": "async", "alpha_scale": -1}).plot()
+    assert words(failed).count("no run succeeded") == 2 and not any(len(axes.get_yticks()) for axes in failed.axes)
     many = swept({"name": "async", "C": [0.1, 1, 10], "ridge": [0.5, 1, 2]}, {**PROBLEM, "horizon": [10, 20, 30, 40]}, seeds=1)
     assert len(many.plot().legends[0].get_texts()) == 9
 
