@@ -269,7 +269,8 @@ def draw_sweep(found: SweepResult, path: str | os.PathLike[str] | None = None) -
         scale_axes(axes, info)
         axes.spines[["top", "right"]].set_visible(False)
     if not info.lines:
-        _say(figure.axes[0], "no run succeeded")
+        for axes in figure.axes:
+            _say(axes, "no run succeeded")
     elif len(info.lines) <= MOST_LEGEND:
         if any(info.lines):
             figure.axes[0].legend(frameon=False, fontsize=8.5)
