@@ -149,7 +149,7 @@ SWEEP = Manual(
     },
     codes={1: RUNS_FAILED},
     environment=COMPUTES,
-    needs="pip install 'fedsuplin[sweep]' for --engine processes, 'fedsuplin[dask]' for a cluster",
+    needs="pip install 'fedsuplin[sweep]', for --engine dask://… 'fedsuplin[dask]'",
     read="docs/sweeps.md for the file and the engines, docs/commands.md for the JSON keys",
 )
 
