@@ -32,7 +32,8 @@ LOG_SPAN = 1000  # last count over first from which on a logarithmic axis shows 
 MOST_BAR_LABELS = 8
 
 # For many curves: colours that differ in hue, line styles and markers that differ without it.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+FIRST_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+COLOURS = (*FIRST_COLOURS, "#7B3294", "#8B0000", "#8F8F8F", "#9ACD32")  # one for each policy of a comparison of all
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xh<>d"
 WIDE = 20  # largest over smallest from which on an axis is logarithmic
@@ -178,7 +179,10 @@ def draw_comparison(comparison: Comparison, path: str | os.PathLike[str] | None 
         _say(left, "no run was finished")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    left.legend(*left.get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=8.5)
+    if bounds or len(policies) > MOST_LEGEND:  # within the panel, it would lie on the dashed lines, or be too long
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8.5, title="regret")
+    else:
+        left.legend(*left.get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=8.5)
     return saved(figure, path)
 
 
@@ -287,7 +291,7 @@ def draw_line(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: i
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """The look of the number-th curve of a figure: no two of the first 32 share colour and line style."""
+    """The look of the number-th curve of a figure: no two of the first 48 share colour and line style."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": STYLES[(number + number // len(COLOURS)) % len(STYLES)],

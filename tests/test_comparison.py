@@ -199,6 +199,16 @@ def test_the_figure_has_both_panels_and_dashed_bounds_on_request(found, tmp_path
     assert regret.get_yscale() == communication.get_yscale() == "log"
 
 
+def test_every_policy_of_a_comparison_of_all_has_a_colour_of_its_own_and_no_line_runs_through_the_legend():
+    names = suiting(PROBLEM)
+    figure = fsl.compare(names, PROBLEM, seeds=1, horizon=100).plot(bounds=True)
+    regret, (legend,) = figure.axes[0], figure.legends
+    curves = [line for line in regret.lines if not line.get_label().startswith("_")]
+    assert len(names) > 10 and len({line.get_color() for line in curves}) == len(curves) == len(names)
+    figure.draw_without_rendering()
+    assert regret.get_legend() is None and not any(axes.bbox.overlaps(legend.get_window_extent()) for axes in figure.axes)
+
+
 def test_policies_that_do_not_talk_leave_a_panel_that_says_so():
     figure = fsl.compare(["oful"], PROBLEM, seeds=1, horizon=100).plot()
     assert [text.get_text() for text in figure.axes[1].texts] == ["no communication"]
