@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+PART = ".part"  # how names end until the file is whole
+
 
 @contextlib.contextmanager
 def whole(path: str | os.PathLike[str], mode: str = "w", *, sync: bool = False, **options: Any) -> Iterator[IO[Any]]:
@@ -22,15 +24,28 @@ def whole(path: str | os.PathLike[str], mode: str = "w", *, sync: bool = False, 
     []
     """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    with blaming(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=PART)
+        try:
+            with os.fdopen(handle, mode, **options) as file:
+                yield file
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def blaming(path: Path) -> Iterator[None]:
+    """What the system has against a name that nobody asked for, said of the one that was."""
     try:
-        with os.fdopen(handle, mode, **options) as file:
-            yield file
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        if error.errno is None or not str(error.filename or PART).endswith(PART):
+            raise
+        missing = not path.parent.is_dir()
+        raise OSError(error.errno, f"there is no folder {path.parent}" if missing else error.strerror, str(path)) from error

@@ -15,6 +15,7 @@ from .registry import SINGULAR, plugins
 from .version import __version__
 
 DISTRIBUTION_NAME = re.compile(r"[a-z0-9]|[a-z0-9][a-z0-9._-]*[a-z0-9]", re.IGNORECASE | re.ASCII)
+STAGING = ".fedsuplin-new-"  # how the folder is called until all is in it
 REGISTERED = ("triggers", "weightings", "variants")
 COMMANDS = ('pip install -e ".[test]"', "pytest", "fedsuplin run {name}")
 
@@ -25,13 +26,21 @@ def write(name: str, folder: Path) -> Path:
     target = folder / name
     if target.exists() or target.is_symlink():
         raise InvalidInput(f"{target} is already there: choose another name, or another --folder")
-    with tempfile.TemporaryDirectory(prefix=".fedsuplin-new-", dir=folder) as staging:
-        made = Path(staging) / name
-        for path, text in files(name).items():
-            (made / path).parent.mkdir(parents=True, exist_ok=True)
-            (made / path).write_text(text, encoding="utf-8")
-        made.rename(target)
+    try:
+        with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as staging:
+            write_files(name, Path(staging) / name)
+            (Path(staging) / name).rename(target)
+    except OSError as error:
+        if STAGING not in str(error.filename):
+            raise
+        raise OSError(error.errno, error.strerror, str(target)) from error  # not a name that nobody asked for
     return target
+
+
+def write_files(name: str, folder: Path) -> None:
+    for path, text in files(name).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
 
 
 def next_steps(name: str) -> list[str]:

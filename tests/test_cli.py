@@ -523,6 +523,16 @@ def test_new_writes_all_or_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_new_says_of_the_folder_that_was_asked_for_that_it_can_not_be_made(tmp_path, monkeypatch):
+    def refused(*_, prefix, **__):
+        raise PermissionError(13, "Permission denied", str(tmp_path / f"{prefix}x1"))
+
+    monkeypatch.setattr(scaffold.tempfile, "TemporaryDirectory", refused)
+    told = call("plugins", "new", "my-gossip", "--folder", tmp_path, code=1).stderr
+    assert told == f"Error: {tmp_path / 'my-gossip'}: Permission denied\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_and_version_of_the_installed_command():
     assert call("-h").stdout == call("--help").stdout
     for command in ("run", "variants", "plugins"):

@@ -61,8 +61,17 @@ def test_a_file_that_is_written_is_the_only_one_there_and_can_be_read_by_others(
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_folder_that_is_not_there_is_an_error_that_names_it(name, tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere") as told:
         WRITERS[name](tmp_path / "nowhere" / name)
+    assert told.value.filename == str(tmp_path / "nowhere" / name)  # and not what it is called until it is whole
+
+
+def test_a_folder_under_the_name_of_a_file_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "there.npz").mkdir()
+    with pytest.raises(OSError) as told:
+        RESULT.save(tmp_path / "there.npz")
+    assert told.value.filename == str(tmp_path / "there.npz")
+    assert os.listdir(tmp_path) == ["there.npz"]
 
 
 @pytest.mark.posix
@@ -74,7 +83,7 @@ def test_a_disk_that_fills_up_while_writing_leaves_nothing(tmp_path):
         "fsl.run('async', fsl.SyntheticProblem(3, 4, 2), horizon=3000, record='all').save('big.npz')"
     )
     done = subprocess.run([sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "File too large" in done.stderr
+    assert done.returncode == 1 and "File too large: 'big.npz'" in done.stderr
     assert os.listdir(tmp_path) == []
 
 
