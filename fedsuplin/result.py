@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = "fedsuplin-result"
 FORMAT_VERSION = 1
+ZIP = b"PK"  # what an .npz begins with
 SUMS = ("regret", "uniform_regret", "reward")
 BY_PULL = ("arms", "layers", "clients")
 COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
@@ -140,9 +141,11 @@ class RunResult:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RunResult:
         """Read what `save` wrote. Never executes anything from the file."""
-        content = io.BytesIO(Path(path).read_bytes())  # a damaged zip would send a file to places that it does not have
+        content = Path(path).read_bytes()  # all of it: a damaged zip would send a file to places that it does not have
+        if not content.startswith(ZIP):  # NumPy would take it for a pickle, and say how to trust it
+            raise InvalidInput(f"{path} is not a whole fedsuplin result: it is no .npz file")
         try:
-            with np.load(content, allow_pickle=False) as file:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files if name != "json"}
                 rest = dict(json.loads(file["json"].tobytes()))
         except Exception as error:  # zip, NumPy and JSON each have their own for bytes that are not theirs

@@ -66,8 +66,9 @@ def damaged_files(result, folder):
 
 def test_files_that_are_not_whole_results_are_refused(result, tmp_path):
     for name in damaged_files(result, tmp_path):
-        with pytest.raises(fsl.InvalidInput, match=f"{name} is not a"):
+        with pytest.raises(fsl.InvalidInput, match=f"{name} is not a") as told:
             fsl.RunResult.load(tmp_path / name)
+        assert "unsafe" not in str(told.value) and "trust" not in str(told.value)
     with pytest.raises(FileNotFoundError):
         fsl.RunResult.load(tmp_path / "absent.npz")
 
