@@ -423,7 +423,8 @@ class ArrayProblem(Problem):
         self._scale = self._checked_scale(scale_contexts)
         self._clients, self.n_clients = self._checked_clients(clients, n_clients)
         if (theta is None) == (rewards is None):
-            raise InvalidInput("give either theta (rewards are θᵀx plus noise) or rewards (a number for every arm), not both")
+            which = "one of them is needed" if theta is None else "not both"
+            raise InvalidInput(f"give either theta (rewards are θᵀx plus noise) or rewards (a number for every arm): {which}")
         self.theta = None if theta is None else checked_array("theta", theta, (self.dim,))
         there = None if self._mask is None else self._mask.astype(bool)
         self._rewards = None if rewards is None else np.ascontiguousarray(checked_array("rewards", rewards, table, there))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import reprlib
 import signal
 import threading
 import time
@@ -150,6 +151,7 @@ def check_together(algorithm: Algorithm, problem: Any) -> None:
 
 def length_of(algorithm: Any, problem: Any, horizon: int | None) -> int:
     """How many pulls to play: as was said, else as the problem has, else as the algorithm was made for."""
+    check_problem(problem)
     given = None if horizon is None else positive_integer("horizon", horizon)
     length = given or problem.horizon or (algorithm.horizon if isinstance(algorithm, Algorithm) else None)
     if length is None:
@@ -157,6 +159,15 @@ def length_of(algorithm: Any, problem: Any, horizon: int | None) -> int:
     if problem.horizon is not None and length > problem.horizon:
         raise InvalidInput(f"horizon={length} is longer than the problem, which has {problem.horizon} pulls")
     return length
+
+
+def check_problem(problem: Any) -> None:
+    """The names of problems are for the command line: here it is an object."""
+    if isinstance(problem, type) or not hasattr(problem, "stream"):
+        raise InvalidInput(
+            "the problem must be a Problem, such as fsl.SyntheticProblem(dim=25, n_arms=20, n_clients=20), "
+            f"not {reprlib.repr(problem)}"
+        )
 
 
 def make_for(variant: str | Variant, problem: Any, horizon: int, parameters: dict[str, Any]) -> Algorithm:

@@ -43,8 +43,8 @@ def with_entry(shape, at, value):
         ),
         ({"theta": [0.1, 0.2]}, r"theta must have the shape \(3,\), not \(2,\)"),
         ({"theta": [0.1, np.nan, 0.2]}, r"theta\[1\] is nan: every entry must be finite"),
-        ({"theta": None}, "give either theta .* or rewards"),
-        ({"rewards": np.zeros((10, 4))}, "give either theta .* or rewards"),
+        ({"theta": None}, "give either theta .* or rewards .*: one of them is needed"),
+        ({"rewards": np.zeros((10, 4))}, "give either theta .* or rewards .*: not both"),
         ({"theta": None, "rewards": np.zeros((10, 3))}, r"rewards must have the shape \(10, 4\), not \(10, 3\)"),
         ({"theta": None, "rewards": with_entry((10, 4), (3, 1), np.nan)}, r"rewards\[3, 1\] is nan"),
         ({"noise": np.zeros(3)}, r"noise must have the shape \(10,\), not \(3,\)"),
@@ -206,6 +206,12 @@ def test_parameters_of_a_noise_object_belong_in_the_object():
 def test_a_run_needs_a_length():
     with pytest.raises(fsl.InvalidInput, match="give horizon="):
         fsl.run("async", fsl.SyntheticProblem(3, 4, 2))
+
+
+@pytest.mark.parametrize("given", ["synthetic", None, fsl.SyntheticProblem, np.zeros((3, 2))])
+def test_a_run_needs_a_problem_and_says_how_one_is_made(given):
+    with pytest.raises(fsl.InvalidInput, match=r"must be a Problem, such as fsl.SyntheticProblem\(.*, not "):
+        fsl.run("async", given, horizon=100)
 
 
 def test_the_horizon_may_not_be_shorter_than_the_run():
