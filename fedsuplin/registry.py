@@ -79,6 +79,10 @@ class Registry:
     def create(self, kind: str, name: str, parameters: dict[str, Any]) -> Any:
         """Make the plugin `name` with its parameters, and check that it offers what its kind must."""
         factory, source = self.factory(kind, name), self._of(kind)[name][1]
+        missing = [key for key in needed_by(factory) if key not in parameters]
+        if missing:
+            how = ", ".join(f"{key}=…" for key in missing)
+            raise InvalidInput(f"{SINGULAR[kind]} {name!r} needs {' and '.join(missing)}: give {how}")
         try:
             plugin = factory(**parameters)
         except InvalidInput:
@@ -185,6 +189,12 @@ def parameters_of(factory: Callable[..., Any]) -> list[str]:
     return [
         name for name, p in inspect.signature(factory).parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
+
+
+def needed_by(factory: Callable[..., Any]) -> list[str]:
+    """The keywords that a factory can't do without."""
+    signature = inspect.signature(factory)
+    return [name for name in parameters_of(factory) if signature.parameters[name].default is inspect.Parameter.empty]
 
 
 def hook_names(manager: pluggy.PluginManager, module: Any) -> list[str]:
