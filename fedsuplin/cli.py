@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import platform
 import shlex
@@ -28,7 +29,7 @@ from .comparison import compare, needs_fixed_arms, suiting
 from .errors import FederationError, FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
 from .federation.commands import demo_command, serve_command, tokens_command
 from .problem import Problem, SyntheticProblem
-from .registry import parameters_of, plugins
+from .registry import needed_by, parameters_of, plugins
 from .reproduce import reproduce
 from .result import RunResult
 from .run import make_for, run, software
@@ -44,6 +45,7 @@ OF_PROBLEM = {"noise_scale": "noise_scale", "bound": "R", "budget": "corruption"
 KEYWORDS = OF_SYNTHETIC | {"noise": "noise"} | OF_PROBLEM
 OF_ALGORITHM = {name: name for name in ("delta", "alpha_scale", "ridge", "theta_bound", "C", "D", "R", "corruption", "every")}
 OF_ALGORITHM["sigma"] = "noise_scale"
+OF_RUN = OF_SYNTHETIC | {"record": "record", "checkpoint": "checkpoint", "checkpoint_every": "every"}
 
 
 class Commands(options.SectionedGroup):
@@ -59,7 +61,7 @@ class Commands(options.SectionedGroup):
             except BrokenPipeError:
                 raise  # click ends quietly
             except OSError as error:
-                raise failure(f"{error.filename or 'a file'}: {error.strerror or error}", 1) from error
+                raise failure(f"{error.filename or nameless(error)}: {error.strerror or error}", 1) from error
             except MemoryError as error:
                 raise failure(f"not enough memory for these sizes: {error}".rstrip(": "), 1) from error
             except KeyboardInterrupt:
@@ -75,6 +77,11 @@ class WrongUse(click.ClickException):
 
 def failure(message: str, exit_code: int) -> click.ClickException:
     return WrongUse(message) if exit_code == WrongUse.exit_code else click.ClickException(message)
+
+
+def nameless(error: OSError) -> str:
+    """Where it happened when the error does not say: every file that we write says its name."""
+    return "standard output" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EIO) else "a file"
 
 
 def show_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -147,7 +154,8 @@ def run_command(
     kept = report.kept_in(checkpoint)
     tell = functools.partial(closing, algorithm=algorithm, problem=problem, kept=kept, out=out, as_json=as_json, quiet=quiet)
     try:
-        result = play(algorithm, problem, quiet, record=record, checkpoint=checkpoint, every=checkpoint_every)
+        with options.as_typed(OF_RUN):
+            result = play(algorithm, problem, quiet, record=record, checkpoint=checkpoint, every=checkpoint_every)
     except FedsuplinError as error:
         if error.result is not None:
             tell(error.result)
@@ -167,16 +175,18 @@ def planned(name: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
     problem, drawn = problem_of(given["noise"] or natural_noise(recipe), given)
     told = constants(name, takes, drawn, problem, given)
     told |= {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]} | parts
-    return problem, make_for(name, problem, problem.horizon or positive_integer("horizon", given["horizon"]), told)
+    with options.as_typed(OF_SYNTHETIC | OF_ALGORITHM):
+        return problem, make_for(name, problem, problem.horizon or positive_integer("horizon", given["horizon"]), told)
 
 
 def problem_of(noise: str, given: dict[str, Any]) -> tuple[Problem, set[str]]:
     """The problem that the options describe, and the keywords that --set may have for it."""
-    if given["problem"] == "synthetic":
-        drawn = set(parameters_of(plugins.factory("noise_models", noise)))
-        return synthetic(noise, drawn, given), drawn
-    drawn = set(parameters_of(plugins.factory("problems", given["problem"])))
-    return other_problem(drawn, given), drawn
+    with options.as_typed(KEYWORDS):
+        if given["problem"] == "synthetic":
+            drawn = set(parameters_of(plugins.factory("noise_models", noise)))
+            return synthetic(noise, drawn, given), drawn
+        drawn = set(parameters_of(plugins.factory("problems", given["problem"])))
+        return other_problem(drawn, given), drawn
 
 
 def constants(who: str, takes: set[str], drawn: set[str], problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +200,7 @@ def constants(who: str, takes: set[str], drawn: set[str], problem: Problem, give
 def refuse_named(extra: dict[str, Any]) -> None:
     """--set is for what has no option of its own: those say whether the problem or the algorithm is meant."""
     for key in extra:
-        named = [flag(option) for option, keyword in [*OF_PROBLEM.items(), *OF_ALGORITHM.items()] if keyword == key]
+        named = [options.flag(option) for option, keyword in [*OF_PROBLEM.items(), *OF_ALGORITHM.items()] if keyword == key]
         if named:
             raise InvalidInput(f"--set {key} is not needed: use {' or '.join(named)}")
 
@@ -207,14 +217,25 @@ def other_problem(takes: set[str], given: dict[str, Any]) -> Problem:
     defaults = {parameter.name: parameter.default for parameter in run_command.params}
     for option, keyword in KEYWORDS.items():
         if option != "horizon" and keyword not in takes and given[option] not in (None, defaults[option]):
-            others = [flag(other) for other, key in KEYWORDS.items() if key in takes]
+            others = [options.flag(other) for other, key in KEYWORDS.items() if key in takes]
             raise InvalidInput(
-                f"{given['problem']} has no use for {flag(option)}; it takes {', '.join(others) or 'no such option'}"
+                f"{given['problem']} has no use for {options.flag(option)}; it takes {', '.join(others) or 'no such option'}"
             )
     values = {KEYWORDS[option]: given[option] for option in KEYWORDS if KEYWORDS[option] in takes}
     values |= {key: value for key, value in given["extra"].items() if key in takes}
+    check_needed(given["problem"], values)
     made: Problem = plugins.create("problems", given["problem"], {key: each for key, each in values.items() if each is not None})
     return made
+
+
+def check_needed(name: str, values: dict[str, Any]) -> None:
+    """A problem's parameters that have no default: --set has words and numbers for them, and no arrays."""
+    if name == "array":
+        raise InvalidInput("array is made of arrays, so in Python: fsl.ArrayProblem(contexts, clients, …), see docs/data.md")
+    missing = [key for key in needed_by(plugins.factory("problems", name)) if values.get(key) is None]
+    if missing:
+        how = " ".join(f"--set {key}=…" for key in missing)
+        raise InvalidInput(f"{name} needs {' and '.join(missing)}: give {how}")
 
 
 def synthetic(noise: str, drawn: set[str], given: dict[str, Any]) -> SyntheticProblem:
@@ -230,13 +251,9 @@ def used(given: dict[str, Any], keywords: dict[str, str], takes: set[str], who: 
     """The options that were given, as keywords; one that `who` has no use for is an error."""
     for option, keyword in keywords.items():
         if given[option] is not None and keyword not in takes:
-            others = [flag(other) for other, key in keywords.items() if key in takes]
-            raise InvalidInput(f"{who} has no use for {flag(option)}; it takes {', '.join(others) or 'no such option'}")
+            others = [options.flag(other) for other, key in keywords.items() if key in takes]
+            raise InvalidInput(f"{who} has no use for {options.flag(option)}; it takes {', '.join(others) or 'no such option'}")
     return {keyword: given[option] for option, keyword in keywords.items() if given[option] is not None}
-
-
-def flag(option: str) -> str:
-    return "--" + option.replace("_", "-")
 
 
 def check_folder(folder: Path) -> None:
@@ -244,9 +261,10 @@ def check_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+    except (FileExistsError, NotADirectoryError) as error:  # nor will it be another time
+        raise failure(f"can't write to --out {folder}: it is not a folder", 2) from error
     except OSError as error:
-        reason = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror or error
-        raise failure(f"can't write to --out {folder}: {reason}", 1) from error
+        raise failure(f"can't write to --out {folder}: {error.strerror or error}", 1) from error
 
 
 def play(algorithm: Algorithm, problem: Problem, quiet: bool, **options: Any) -> RunResult:
@@ -318,7 +336,7 @@ def compare_command(
     takes = set().union(*(keywords_of(composed(name, {})[1]) for name in names))
     told = constants(", ".join(names), takes, drawn, problem, given)
     bar = progress_bar(quiet, TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
-    with bar:
+    with bar, options.as_typed(OF_SYNTHETIC | OF_ALGORITHM):
         task = bar.add_task("comparing", total=seeds * len(names))
         found = compare(
             names,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import click
 
 from . import completion
 from .algorithm import PRESETS, SYNCS
+from .errors import InvalidInput
 from .manuals import WIDEST_LEFT, Manual
 from .problem import CONTEXT_LAWS
 
@@ -55,6 +58,32 @@ class SectionedOption(click.Option):
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+
+
+def flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
+@contextlib.contextmanager
+def as_typed(keywords: Mapping[str, str]) -> Iterator[None]:
+    """An error about a keyword of the library is told as one about the option that it came from (`keywords` by option)."""
+    try:
+        yield
+    except InvalidInput as error:
+        error.args = (in_options(str(error), {keyword: flag(option) for option, keyword in keywords.items()}),)
+        raise
+
+
+def in_options(message: str, flags: Mapping[str, str]) -> str:
+    """What is wrong comes first in a message; the names of sizes are no words of English, and may be anywhere.
+
+    >>> in_options("every must be divisible by n_clients", {"every": "--checkpoint-every", "n_clients": "--clients"})
+    '--checkpoint-every must be divisible by --clients'
+    """
+    named = "|".join(
+        [rf"^{keyword}\b" for keyword in flags] + [rf"\b{size}\b" for size in ("n_arms", "n_clients") if size in flags]
+    )
+    return re.sub(named, lambda found: flags[found[0]], message)
 
 
 def in_section(section: str) -> Callable[..., Decorator]:

@@ -31,7 +31,7 @@ def write(name: str, folder: Path) -> Path:
             write_files(name, Path(staging) / name)
             (Path(staging) / name).rename(target)
     except OSError as error:
-        if STAGING not in str(error.filename):
+        if STAGING not in str(error.filename or STAGING):
             raise
         raise OSError(error.errno, error.strerror, str(target)) from error  # not a name that nobody asked for
     return target

@@ -226,15 +226,24 @@ def test_json_lists_the_files_and_quiet_prints_nothing(tmp_path):
         (["--trigger", "determinate"], "Did you mean 'determinant'?"),
         (["--noise", "gausian"], "Did you mean 'gaussian'?"),
         (["--arrival", "ramdom"], "Did you mean 'random'?"),
-        (["--dim", "0"], "dim must be a whole number of at least 1"),
-        (["--horizon", "2.5"], "horizon must be a whole number"),
+        (["--dim", "0"], "--dim must be a whole number of at least 1"),
+        (["--arms", "0"], "--arms must be a whole number of at least 1"),
+        (["fed-pe", "--clients", "0"], "--clients must be a whole number of at least 1"),
+        (["--horizon", "2.5"], "--horizon must be a whole number"),
         (["--horizon", "many"], "'many' is not a valid float"),
-        (["--delta", "1"], "delta must lie strictly between 0 and 1"),
-        (["--sigma", "-1"], "noise_scale must be at least 0"),
-        (["--noise-scale", "nan"], "noise_scale must be a finite number"),
-        (["robust", "--budget", "-3"], "corruption must be at least 0"),
+        (["--delta", "1"], "--delta must lie strictly between 0 and 1"),
+        (["--sigma", "-1"], "--sigma must be at least 0"),
+        (["--noise-scale", "nan"], "--noise-scale must be a finite number"),
+        (["--checkpoint", "c", "--checkpoint-every", "0"], "--checkpoint-every must be a whole number of at least 1"),
+        (["--checkpoint", "nowhere/c"], "--checkpoint='nowhere/c': there is no folder nowhere"),
+        (["--trigger", "periodic", "--every", "0"], "--every must be a whole number of at least 1"),
+        (["robust", "--corruption", "-3"], "--corruption must be at least 0"),
+        (["variance", "--bound", "-3"], "--bound must be positive"),
+        (["--problem", "movielens"], "movielens needs folder: give --set folder=…"),
+        (["--problem", "array"], "array is made of arrays, so in Python: fsl.ArrayProblem(contexts, clients, …)"),
+        (["robust", "--budget", "-3"], "--budget must be at least 0"),
         (["--preset", "magic"], "'practical', 'theory'"),
-        (["--seed", "-1"], "seed must be a whole number"),
+        (["--seed", "-1"], "--seed must be a whole number"),
         (["--record", "often"], 'record must be "log", "all"'),
         (["--record", "0"], "record must be a whole number"),
         (["-D", "3"], "async has no use for --D; it takes"),
@@ -243,7 +252,7 @@ def test_json_lists_the_files_and_quiet_prints_nothing(tmp_path):
         (["--set", "rho"], "not of the form KEY=VALUE"),
         (["--set", "rho=1"], "unknown keyword for 'async' 'rho'"),
         (["--set", "noise_scale=1"], "use --noise-scale or --sigma"),
-        (["sync", "--horizon", "401"], "divisible by n_clients"),
+        (["sync", "--horizon", "401"], "divisible by --clients"),
         (["sync", "--arrival", "random"], "must come in rounds"),
     ],
 )
@@ -255,11 +264,19 @@ def test_bad_input_gets_a_clear_line_and_exit_code_2(arguments, message):
     assert result.stderr.splitlines()[-1].startswith("Error: ")
 
 
+@pytest.mark.linux
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_standard_output_that_is_full_is_named(more):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "run", *SMALL, *more], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "Error: standard output: No space left on device\n")
+
+
 @pytest.mark.parametrize("place", ["", "below"])
 def test_an_out_that_can_not_be_written_fails_before_the_run(tmp_path, monkeypatch, place):
     monkeypatch.setattr(cli, "run", lambda *_, **__: pytest.fail("it ran"))
     (tmp_path / "file").write_text("in the way")
-    result = call("run", *SMALL, "--out", tmp_path / "file" / place, code=1)
+    result = call("run", *SMALL, "--out", tmp_path / "file" / place, code=2)
     assert result.stderr.startswith("Error: can't write to --out")
     assert result.stderr.count("\n") == 1
 

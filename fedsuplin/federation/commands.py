@@ -139,13 +139,14 @@ def plan_of(variant: str | None, given: dict[str, Any], there: list[str], store:
 
 def algorithm_of(variant: str, given: dict[str, Any]) -> Any:
     """As `fedsuplin run` has it, but that no problem is there to tell about its noise."""
-    from ..cli import OF_ALGORITHM, used  # which has these commands
+    from ..cli import OF_ALGORITHM, OF_SYNTHETIC, used  # which has these commands
 
     parts = {axis: given["assume" if axis == "noise" else axis] for axis in AXES}
     told = used(given, OF_ALGORITHM, keywords_of(composed(variant, parts)[1]), variant)
     sizes = {"dim": given["dim"], "n_arms": given["arms"], "n_clients": given["clients"], "horizon": given["horizon"]}
     rest = {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]}
-    made = make(variant, **sizes, **rest, **parts, **(told | given["extra"]))
+    with options.as_typed(OF_SYNTHETIC | OF_ALGORITHM):
+        made = make(variant, **sizes, **rest, **parts, **(told | given["extra"]))
     if given["first_horizon"] is None:
         return made
     if not isinstance(made, Doubling):
