@@ -106,7 +106,7 @@ class Keeper:
         if not self.path.exists():
             return None
         arrays, rest = read(self.path)
-        told = differences(rest["identity"], self._identity)
+        told = once(differences(rest["identity"], self._identity))
         if told:
             raise InvalidInput(
                 f"{self.path} is of another run: {'; '.join(told[:3])}. It was left as it is: give another name, or remove it"
@@ -143,6 +143,20 @@ def differences(theirs: Any, ours: Any, name: str = "") -> list[str]:
         keys = dict.fromkeys([*ours, *theirs])
         return [each for key in keys for each in differences(theirs.get(key), ours.get(key), f"{name}.{key}".lstrip("."))]
     return [] if theirs == ours else [f"its {name} is {short(theirs)}, not {short(ours)}"]
+
+
+def once(told: list[str]) -> list[str]:
+    """A keyword that several parts have, and that is another in all of them, under its shortest name alone.
+
+    >>> once(["its algorithm.horizon is 5, not 6", "its horizon is 5, not 6"])
+    ['its horizon is 5, not 6']
+    """
+    shortest: dict[str, str] = {}
+    for difference in told:
+        same = difference.removeprefix("its ").partition(" ")
+        key = same[0].rpartition(".")[2] + same[2]
+        shortest[key] = min(difference, shortest.get(key, difference), key=len)
+    return list(shortest.values())
 
 
 def short(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Checkpoints: a run that was stopped or killed goes on to the bit, and nothing but a whole checkpoint is taken for one."""
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import io
@@ -427,6 +428,18 @@ def test_the_command_keeps_a_run_and_goes_on_from_it(tmp_path):
     assert "kept in" in first.output and "went on from" in second.output
     refused = CliRunner().invoke(cli.main, [*arguments, "--seed", "5"])
     assert refused.exit_code == 2 and "its problem.parameters.seed is 0, not 5" in " ".join(refused.output.split())
+    longer = " ".join(CliRunner().invoke(cli.main, [*arguments, "--horizon", "3000"]).output.split())
+    assert longer.count("horizon") == 1 and "its horizon is 2000, not 3000" in longer
+
+
+def test_the_command_says_that_a_run_which_was_stopped_goes_on(tmp_path, monkeypatch):
+    def stopped(algorithm, problem, **options):
+        return dataclasses.replace(fsl.run(algorithm, problem), complete=False)
+
+    monkeypatch.setattr(cli, "run", stopped)
+    arguments = ["run", "--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "200", "--checkpoint", str(tmp_path / "c")]
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(cli.main, arguments)
+    assert done.exit_code == 130 and f"kept in {tmp_path / 'c'}: the same command goes on from there" in done.output
 
 
 def test_the_command_needs_a_file_to_keep_a_run_in():
