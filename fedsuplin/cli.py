@@ -28,6 +28,7 @@ from .algorithm import AXES, PRESETS, Algorithm, Variant, composed, keywords_of
 from .comparison import compare, needs_fixed_arms, suiting
 from .errors import FederationError, FedsuplinError, InterruptedRun, InvalidInput, PluginWarning
 from .federation.commands import demo_command, serve_command, tokens_command
+from .fixed_arms import FixedArmsProblem
 from .problem import Problem, SyntheticProblem
 from .registry import needed_by, parameters_of, plugins
 from .reproduce import reproduce
@@ -151,7 +152,7 @@ def run_command(
     if out is not None:
         check_folder(out)
 
-    kept = report.kept_in(checkpoint)
+    kept = functools.partial(report.kept_in, checkpoint, resumed=checkpoint.exists()) if checkpoint is not None else None
     tell = functools.partial(closing, algorithm=algorithm, problem=problem, kept=kept, out=out, as_json=as_json, quiet=quiet)
     try:
         with options.as_typed(OF_RUN):
@@ -183,10 +184,16 @@ def problem_of(noise: str, given: dict[str, Any]) -> tuple[Problem, set[str]]:
     """The problem that the options describe, and the keywords that --set may have for it."""
     with options.as_typed(KEYWORDS):
         if given["problem"] == "synthetic":
-            drawn = set(parameters_of(plugins.factory("noise_models", noise)))
+            drawn = set(parameters_of(plugins.factory("noise_models", noise))) | of_arrival(given)
             return synthetic(noise, drawn, given), drawn
-        drawn = set(parameters_of(plugins.factory("problems", given["problem"])))
+        factory = plugins.factory("problems", given["problem"])
+        drawn = set(parameters_of(factory)) | (of_arrival(given) if factory is FixedArmsProblem else set())
         return other_problem(drawn, given), drawn
+
+
+def of_arrival(given: dict[str, Any]) -> set[str]:
+    """The keywords that the arrival pattern of --arrival takes."""
+    return set() if given["arrival"] is None else set(parameters_of(plugins.factory("arrivals", given["arrival"])))
 
 
 def constants(who: str, takes: set[str], drawn: set[str], problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
@@ -283,12 +290,20 @@ def progress_bar(quiet: bool, counts: TextColumn) -> Progress:
 
 
 def closing(
-    result: RunResult, *, algorithm: Algorithm, problem: Any, kept: str | None, out: Path | None, as_json: bool, quiet: bool
+    result: RunResult,
+    *,
+    algorithm: Algorithm,
+    problem: Any,
+    kept: Callable[..., str] | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Files, then table or JSON."""
     numbers = report.summary(result, algorithm, problem)
     files, missing = report.write_files(result, out, algorithm.name) if out is not None else ([], None)
-    notices = [*report.notices(numbers), *(notice for notice in (kept, missing) if notice)]
+    told = kept(complete=result.complete) if kept is not None else None
+    notices = [*report.notices(numbers), *(notice for notice in (told, missing) if notice)]
     if as_json:
         report.print_json(numbers | {"notices": notices, "files": files})
     elif not quiet:

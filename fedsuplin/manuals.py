@@ -234,7 +234,7 @@ SERVE = Manual(
             "for all who get there, with TLS; the store knows the rest",
     },
     writes={"FILE of --store": "All that the server knows (SQLite): durable before it is answered."},
-    codes={0: "Ended gracefully, by Ctrl-C or SIGTERM."},
+    codes={0: "Ended gracefully, by Ctrl-C or SIGTERM.", 130: "Stopped by a Ctrl-C before it listened."},
     environment=("FEDSUPLIN_KERNELS",),
     needs=FEDERATION,
     read="docs/federation.md",

@@ -221,11 +221,21 @@ PARTS = [
         help="Decide from the last download alone, or from all that was gathered. [default: the variant's]",
     ),
 ]
-CONSTANTS = [
+
+
+def assumed(sigma: str, bound: str, corruption: str) -> list[Decorator]:
+    """What an algorithm may be told of the noise; in words where it is from if it is not told."""
+    return [
+        _choice("--sigma", type=float, help=f"Noise level assumed. [default: {sigma}]"),
+        _choice("--R", "-R", "R", type=float, help=f"Noise bound assumed. [default: {bound}]"),
+        _choice("--corruption", type=float, metavar="C_p", help=f"Corruption assumed. [default: {corruption}]"),
+    ]
+
+
+PRESET = [
     _choice("--preset", type=click.Choice(PRESETS), default="practical", help="Constants not given. [default: practical]"),
-    _choice("--sigma", type=float, help="Noise level assumed. [default: the problem's; with preset theory 1]"),
-    _choice("--R", "-R", "R", type=float, help="Noise bound assumed. [default: the problem's]"),
-    _choice("--corruption", type=float, metavar="C_p", help="Corruption assumed. [default: the problem's budget]"),
+]
+OTHER_CONSTANTS = [
     _choice("--theta-bound", type=float, metavar="B", help="Bound on the length of θ. [default: 1]"),
     _choice("--delta", type=float, help="Probability with which the guarantee may fail. [default: 0.05]"),
     _choice("--alpha-scale", type=float, help="Multiplies every confidence radius. [default: the preset's]"),
@@ -239,9 +249,11 @@ CONSTANTS = [
         multiple=True,
         callback=pairs,
         metavar="KEY=VALUE",
-        help="Any other parameter of a plugin, of the algorithm or of the problem's noise. May be repeated.",
+        help="Any other parameter: of a part of the algorithm, of the problem, its noise or its arrival. May be repeated.",
     ),
 ]
+CONSTANTS = [*PRESET, *assumed("the problem's; with preset theory 1", "the problem's", "the problem's budget"), *OTHER_CONSTANTS]
+LIVE_CONSTANTS = [*PRESET, *assumed("1", "1", "0"), *OTHER_CONSTANTS]  # of a server, which has no problem to ask
 
 _output = in_section("Output")
 RECORD = [

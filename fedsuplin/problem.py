@@ -184,7 +184,8 @@ class SyntheticProblem(Problem):
     """Random contexts on the unit sphere or in the unit ball, a random θ of length 1, noise from a noise model.
 
     `noise` is "gaussian", "bounded" (σ_t known to the client), "corrupted" (an adversary with a budget) or any noise model;
-    keywords beyond those named are its parameters. `arrival=None` is round-robin for policies that sync all clients, else random.
+    keywords beyond those named are its parameters, or the arrival's where that is a name. `arrival=None` is round-robin for
+    policies that sync all clients, else random.
 
     >>> problem = SyntheticProblem(dim=5, n_arms=4, n_clients=3, seed=1)
     >>> problem.stream(12, None).take(2).contexts.shape
@@ -213,8 +214,10 @@ class SyntheticProblem(Problem):
         if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
             raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
         self.contexts, self.seed = contexts, int(seed)
-        self.arrival = arrival_of(arrival)
-        self.noise = self._noise_model(noise, noise_scale, noise_parameters)
+        of_arrival = arrival_parameters(arrival, noise, noise_parameters)
+        self.arrival = arrival_of(arrival, of_arrival)
+        of_noise = {name: value for name, value in noise_parameters.items() if name not in of_arrival}
+        self.noise = self._noise_model(noise, noise_scale, of_noise)
         self.theta = self._theta(theta)
         self._parameters = {
             "dim": self.dim,
@@ -696,10 +699,18 @@ def checked_array(name: str, values: Any, shape: tuple[int, ...], there: Flags |
     return np.ascontiguousarray(array)
 
 
-def arrival_of(arrival: Any) -> Any:
+def arrival_parameters(arrival: Any, noise: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the keywords that an arrival pattern takes which is made by name; what the noise takes too is the noise's."""
+    takes = set(parameters_of(plugins.factory("arrivals", arrival))) if isinstance(arrival, str) else set()
+    if isinstance(noise, str):
+        takes -= set(parameters_of(plugins.factory("noise_models", noise)))
+    return {name: value for name, value in given.items() if name in takes}
+
+
+def arrival_of(arrival: Any, parameters: Mapping[str, Any] | None = None) -> Any:
     """An arrival pattern by name, or the object itself; None stays None."""
     if isinstance(arrival, str):
-        return plugins.create("arrivals", arrival, {})
+        return plugins.create("arrivals", arrival, dict(parameters or {}))
     return None if arrival is None else check("arrivals", arrival)
 
 

@@ -25,9 +25,11 @@ from rich.text import Text
 
 from .algorithm import AXES, SYNCS, Algorithm
 from .comparison import Comparison
+from .datasets.drawn import DataProblem
 from .errors import FedsuplinError, MissingExtra
 from .files import whole
-from .problem import SyntheticProblem
+from .fixed_arms import FixedArmsProblem
+from .problem import SyntheticProblem, arrival_parameters
 from .registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, parameters_of
 from .reproduce import Outcome, trouble
 from .reproduce.verdicts import FAILS, HOLDS, OPEN
@@ -36,6 +38,7 @@ from .sweep import SweepResult, write_rows
 
 MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # of a sweep, on the screen; the files have all
 LOOKS = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
+NAMED = {*parameters_of(SyntheticProblem), *parameters_of(FixedArmsProblem)}  # what is of the problem itself, and of no part
 CONTEXTS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
 
 # --- one run --------------------------------------------------------------------------------------------------------
@@ -115,18 +118,43 @@ def outcome(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def problem_in_words(problem: Any, horizon: int, algorithm: Algorithm) -> str:
     sizes = f"d={problem.dim}, K={problem.n_arms}, M={problem.n_clients}, T={horizon:,}"
-    if type(problem) is not SyntheticProblem:  # nor one derived from it: the words below are of random contexts
+    ours = type(problem) in (SyntheticProblem, FixedArmsProblem) or isinstance(problem, DataProblem)
+    if not ours or not problem.spec["parameters"]:  # of one derived from them the words below may be wrong
         return f"{sizes}\n{problem!r}"
-    arrival = problem.spec["parameters"]["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
-    laws = f"contexts {CONTEXTS[problem.contexts]}, {noise_in_words(problem)}"
-    return f"{sizes}\n{laws}\n{arrival} arrival, seed {problem.seed}"
+    return f"{sizes}\n{rounds_in_words(problem)}\n{arrival_in_words(problem, algorithm)}, seed {problem.seed}"
+
+
+def rounds_in_words(problem: SyntheticProblem | DataProblem) -> str:
+    """What a client sees, and how its rewards come about."""
+    if isinstance(problem, DataProblem):
+        return problem.in_words()
+    if isinstance(problem, FixedArmsProblem):
+        whose = "fixed arms of each client's own" if problem.spec["parameters"]["own_arms"] else "fixed arms"
+        thetas = "one θ" if problem.arm_thetas is None else "a θ for each arm"
+        return f"{whose}, {thetas}, {noise_in_words(problem)}"
+    return f"contexts {CONTEXTS[problem.contexts]}, {noise_in_words(problem)}"
+
+
+def arrival_in_words(problem: SyntheticProblem | DataProblem, algorithm: Algorithm) -> str:
+    """The pattern that was played, with whatever it was told."""
+    parameters = problem.spec["parameters"]
+    name = parameters["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
+    told = [f"{key} {number(value)}" for key, value in of_arrival(parameters).items()]
+    return f"{name} arrival" + (f" ({', '.join(told)})" if told else "")
+
+
+def of_arrival(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a problem's parameters that are its arrival pattern's."""
+    others = {key: value for key, value in parameters.items() if key not in NAMED}
+    return arrival_parameters(parameters["arrival"], parameters.get("noise"), others)
 
 
 def noise_in_words(problem: Any) -> str:
     """The model's name, what every problem knows of its noise, and whatever else the model was told."""
     known = {"sd": problem.noise_scale, "R": problem.R, "adversary's budget": problem.corruption}
-    ours = (*parameters_of(SyntheticProblem), "R", "corruption")
-    others = {key: value for key, value in problem.spec["parameters"].items() if key not in ours}
+    parameters = problem.spec["parameters"]
+    ours = (*NAMED, "R", "corruption", *of_arrival(parameters))
+    others = {key: value for key, value in parameters.items() if key not in ours}
     told = [f"{words} {number(value)}" for words, value in (known | others).items() if value is not None]
     return f"{problem.spec['parameters']['noise']} noise" + (f" ({', '.join(told)})" if told else "")
 
@@ -178,11 +206,10 @@ def guarantee_in_words(numbers: Mapping[str, Any]) -> RenderableType:
     return Group("does not hold:", reasons)
 
 
-def kept_in(checkpoint: Path | None) -> str | None:
-    """What to say of a run that is kept in a file, before it begins."""
-    if checkpoint is None:
-        return None
-    return f"{'went on from' if checkpoint.exists() else 'kept in'} {checkpoint}: remove it when you need it no more"
+def kept_in(checkpoint: Path, *, resumed: bool, complete: bool) -> str:
+    """What to say of a run that is kept in a file: whether it went on from there, and what the file is good for now."""
+    use = "remove it when you need it no more" if complete else "the same command goes on from there"
+    return f"{'went on from' if resumed else 'kept in'} {checkpoint}: {use}"
 
 
 def notices(numbers: Mapping[str, Any]) -> Iterable[str]:

@@ -216,6 +216,57 @@ def test_json_lists_the_files_and_quiet_prints_nothing(tmp_path):
     assert call("run", *SMALL, "--quiet").output == ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Shifts:
+    """Each client plays `length` pulls in a row."""
+
+    length: int = 100
+    in_rounds = False
+
+    def clients(self, start, stop, *, n_clients, horizon, seed):
+        return np.arange(start, stop) // self.length % n_clients
+
+
+@pytest.mark.parametrize("variant", ["async", "pe"])
+def test_the_parameters_of_an_arrival_are_set_by_name_and_told(monkeypatch, variant):
+    plugins.names("arrivals")
+    monkeypatch.setitem(plugins._factories["arrivals"], "shifts", (Shifts, plugins.owner("arrivals", "random")))
+    told = call("run", variant, *SMALL, "--arrival", "shifts", "--set", "length=3").stdout
+    assert "shifts arrival (length 3), seed 0" in told and "gaussian noise (sd 0.1)\n" in re.sub(" +\n", "\n", told)
+    problem = fsl.SyntheticProblem(4, 5, 2, arrival="shifts", length=3)
+    result = fsl.run("async", problem, horizon=100, record="all")
+    assert result.clients[:7].tolist() == [0, 0, 0, 1, 1, 1, 0]
+    assert result.rebuild()[1].arrival == problem.arrival == Shifts(3)
+    with pytest.raises(fsl.UnknownName, match="unknown parameter of 'gaussian' noise 'width'"):
+        fsl.SyntheticProblem(4, 5, 2, arrival="shifts", width=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fed-pe", *SMALL), ("fixed arms, one θ, gaussian noise (sd 0.1)", "round-robin arrival, seed 0")),
+        (("pe", *SMALL, "--set", "own_arms=true"), ("fixed arms of each client's own", "random arrival, seed 0")),
+        (("--problem", "digits", "--horizon", "100"), ("1797 examples of 10 classes", "random arrival, seed 0")),
+    ],
+)
+def test_every_problem_is_told_in_words(arguments, words):
+    told = call("run", *arguments).stdout
+    assert all(each in told for each in words) and "Problem(" not in told
+
+
+def test_the_text_of_every_built_in_plugin_is_a_whole_sentence():
+    assert [
+        row["name"] for row in numbers("plugins")["plugins"] if row["kind"] == "problem" and row["what"][-1] not in ".:"
+    ] == []
+
+
+def test_the_server_has_defaults_of_its_own_and_one_meaning_of_ctrl_c():
+    told = " ".join(call("serve", "--help").stdout.split())
+    assert "the problem's" not in told.partition("--set")[0]
+    assert "Noise level assumed. [default: 1]" in told and "Corruption assumed. [default: 0]" in told
+    assert "0 Ended gracefully, by Ctrl-C or SIGTERM." in told and "130 Stopped by a Ctrl-C before it listened." in told
+
+
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,9 @@ class ClassificationProblem(DataProblem):
     def stream(self, horizon: int, arrival: Any) -> ClassificationStream:
         return ClassificationStream(self, horizon, arrival)
 
+    def in_words(self) -> str:
+        return f"{self.n_examples} examples of {self.n_arms} classes, reward 1 for the right one"
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.n_examples} examples of {self.n_arms} classes, dim={self.dim}, "

@@ -43,6 +43,10 @@ class DataProblem(Problem):
             return super().spec | {"parameters": None, "shown": repr(self)}
         return super().spec | {"parameters": dict(parameters)}
 
+    def in_words(self) -> str:
+        """What the data is, for people who know the sizes."""
+        return repr(self)
+
     def _seeds(self) -> list[np.random.SeedSequence]:
         return np.random.SeedSequence(self.seed).spawn(SHARED_STREAMS)
 

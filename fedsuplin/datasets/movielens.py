@@ -37,8 +37,9 @@ SHORTEST = 1e-9  # what is left of a movie in the reduced space, below which it 
 
 
 class MovieLensProblem(DataProblem):
-    """A MovieLens release in a folder that you have: each round, a movie that the active user rated above 3 among movies that
-    the user has not rated. It pays 1, the others 0.
+    """A MovieLens release in a folder that you have: the active user finds the one movie that it rated above 3.
+
+    The others of the round are movies that the user has not rated. It pays 1, they pay 0.
 
     Users are those with more than `min_positives` ratings above 3 (2500 unless given, as in the paper), or instead the
     `most_active` ones with the most of them. Of these, `n_clients` (all unless given) play: the most active first, then by
@@ -141,6 +142,10 @@ class MovieLensProblem(DataProblem):
 
     def stream(self, horizon: int, arrival: Any) -> MovieLensStream:
         return MovieLensStream(self, horizon, arrival)
+
+    def in_words(self) -> str:
+        users = f"{self.n_clients} of {self.n_users} users with {self.n_positives} positives"
+        return f"MovieLens of {self.folder}: {users}, {self.n_movies} movies, reward 1 for the one that was liked"
 
     def __repr__(self) -> str:
         return (

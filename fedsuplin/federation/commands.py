@@ -78,7 +78,7 @@ JSON = [_output("--json", "as_json", is_flag=True, help="The address that it lis
 
 @click.command("serve", short_help="The server of a live federation.", cls=options.SectionedCommand, manual=manuals.SERVE)
 @click.argument("variant", required=False, shell_complete=completion.variants)
-@options.add(SIZES, STORE, NETWORK, options.CONSTANTS, options.PARTS, JSON)
+@options.add(SIZES, STORE, NETWORK, options.LIVE_CONSTANTS, options.PARTS, JSON)
 @click.pass_context
 def serve_command(
     context: click.Context,
