@@ -177,6 +177,16 @@ class Algorithm:
             found.append(f"the problem's ‖θ‖ is {length:.3g}, the algorithm assumes {assumes('theta_bound'):g}")
         return found
 
+    def overstated(self, problem: Any) -> str | None:
+        """The practical preset is for radii no wider than they need be; in words, where more noise was assumed than there is."""
+        assumed, there = getattr(self.noise, "noise_scale", None), getattr(problem, "noise_scale", None)
+        if self.preset != "practical" or assumed is None or there is None or assumed <= there * ROUNDING:
+            return None
+        return (
+            f"the algorithm assumes a noise scale of {assumed:g}, the problem's is {there:g}: its radii are wider than they need "
+            f"be. run by name takes the problem's; make takes noise_scale={there:g}"
+        )
+
     @property
     def guarantee(self) -> bool:
         """Does the paper's regret bound hold with these numbers (if the problem is as assumed)?"""
@@ -291,6 +301,9 @@ def make(
     a bare function: Python, numba's `@cfunc` or a scipy.LowLevelCallable. Parameters are ridge, delta, alpha_scale,
     noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
     else the chosen parts take. One that no part has a use for is an error.
+
+    Here no problem is there to ask: noise_scale and R are 1 unless given, and corruption 0. `run` by name takes the problem's own
+    with the practical preset, so give noise_scale=problem.noise_scale for the algorithm that it would play.
 
     horizon=None says that nobody knows how many pulls there will be. What comes back is then a Doubling: an algorithm for 1024
     pulls, after them one for 2048, and so on, each from nothing. `run` and `fedsuplin serve` take it; docs/federation.md has what

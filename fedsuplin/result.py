@@ -95,7 +95,7 @@ class RunResult:
         return (
             f"RunResult({name}, {self.n_pulls} pulls{ended}: {against}, "
             f"communication {self.communication[-1]}, {self.microseconds:.3g} µs a pull)"
-        )
+        ) + "".join(f"\n  {notice}" for notice in self.spec.get("notices", ()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

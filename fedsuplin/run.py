@@ -411,6 +411,12 @@ def fault(engine: Engine, rule: Any) -> str:
     return "returned a weight that is negative or not finite" if rule.axis == "weighting" else "returned a number below 0"
 
 
+def noticed(algorithm: Algorithm, problem: Any) -> dict[str, Any]:
+    """What somebody who reads the result should know, where there is such a thing."""
+    overstated = algorithm.overstated(problem)
+    return {} if overstated is None else {"notices": [overstated]}
+
+
 class Recorder:
     """The arrays that the engine writes into, and from them the RunResult."""
 
@@ -461,7 +467,7 @@ class Recorder:
             complete=complete,
             departures=tuple(algorithm.departures(problem)),
             seed=problem.seed,
-            spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": self.length},
+            spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": self.length} | noticed(algorithm, problem),
             versions=software(engine.kernels),
         )
 

@@ -120,3 +120,14 @@ def test_what_was_not_kept_can_not_be_rebuilt():
 def test_a_result_tells_what_happened_in_one_line(result):
     assert repr(result).startswith("RunResult(async, 600 pulls: regret ") and "µs a pull" in repr(result)
     assert result.versions["fedsuplin"] == fsl.__version__ and result.seed == 2
+
+
+def test_a_made_algorithm_that_assumes_more_noise_than_there_is_says_so_in_its_result():
+    sizes = {"dim": 4, "n_arms": 5, "n_clients": 2, "horizon": 300}
+    problem = fsl.SyntheticProblem(4, 5, 2, noise_scale=0.1)
+    wide, told = fsl.run(fsl.make("async", **sizes), problem), fsl.run(fsl.make("async", **sizes, noise_scale=0.1), problem)
+    assert "assumes a noise scale of 1, the problem's is 0.1" in repr(wide) and "\n" not in repr(told)
+    assert told.regret[-1] == fsl.run("async", problem, horizon=300).regret[-1] < wide.regret[-1]
+    assert "noise scale" not in repr(fsl.run(fsl.make("async", **sizes, preset="theory"), problem))
+    narrow = fsl.run(fsl.make("async", **sizes, noise_scale=0.01), problem)
+    assert "the problem's noise scale is 0.1, the algorithm assumes 0.01" in narrow.departures
