@@ -162,9 +162,14 @@ def test_0_is_done():
     assert call("run", *SMALL).exit_code == 0
 
 
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
 def test_1_is_something_outside(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("in the way")
-    call("run", *SMALL, "--out", tmp_path / "file", code=1)
+    with monkeypatch.context() as context:
+        context.setattr(cli.tempfile, "TemporaryFile", full)
+        call("run", *SMALL, "--out", tmp_path, code=1)
     call("run", "--horizon", "1e14", "--record", "all", code=1)
 
     def nobody(*_, **__):
