@@ -367,7 +367,7 @@ def widths_table(rows: list[dict[str, Any]]) -> Table:
         rate = widths_flops(row["dim"], row["n_arms"]) / row["microseconds"] / 1e3
         cells = (f"{row['microseconds']:,.2f}", f"{rate:.1f}", f"{100 * row['share_of_peak']:.0f}")
         table.add_row("widths", str(row["dim"]), str(row["n_arms"]), *cells)
-    return table
+    return uncut(table)
 
 
 def rounds_table(rows: list[dict[str, Any]]) -> Table:
@@ -385,15 +385,22 @@ def rounds_table(rows: list[dict[str, Any]]) -> Table:
             f"{row['numpy_microseconds']:.1f}",
             f"{row['times_numpy']:.1f}",
         )
-    return table
+    return uncut(table)
 
 
 def plain_table(what: str, *numbers: str) -> Table:
-    """Words on the left, numbers on the right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(what, style="bold", no_wrap=True)
+    """Words on the left, numbers on the right; `uncut` when its rows are there."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column(what, style="bold", overflow="fold")
     for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def uncut(table: Table) -> Table:
+    """Where it is narrow, headings and words are folded: a number that is cut is another number."""
+    for column in table.columns[1:]:
+        column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
     return table
 
 

@@ -97,3 +97,13 @@ def test_the_numpy_linucb_chooses_the_engines_arms():
     result = fsl.run("oful", alone, noise=benchmark.FixedRadius(0.3), ridge=2.0, record="all")
     player = benchmark.NumpyLinUCB(6, 7, ridge=2.0, radius=0.3)
     assert benchmark.play_rows(player, rows, problem.theta, noise) == result.arms.tolist()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_number_of_a_table_is_cut_in_a_narrow_terminal(width):
+    row = {"variant": "variance", "dim": 128, "n_arms": 1000, "microseconds": 1368.81, "layers": 11.3, "times_numpy": 118.1}
+    row |= {"microseconds_a_layer": 58.47, "microseconds_drawing": 77.33, "numpy_microseconds": 191.9}
+    to = Console(width=width, file=io.StringIO())
+    to.print(benchmark.rounds_table([row]))
+    told = to.file.getvalue().split()
+    assert all(number in told for number in ("128", "1000", "1368.81", "11.3", "58.47", "77.33", "191.9", "118.1"))
