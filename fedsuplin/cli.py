@@ -10,6 +10,7 @@ import platform
 import shlex
 import sys
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -531,7 +532,13 @@ def show_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
     if as_json:
         report.print_json({algorithm.preset: report.algorithm_numbers(algorithm) for algorithm in algorithms})
     else:
-        click.echo("\n\n".join(str(algorithm) for algorithm in algorithms))
+        click.echo("\n\n".join(folded(str(algorithm), report.console().width) for algorithm in algorithms))
+
+
+def folded(text: str, width: int) -> str:
+    """Lines no longer than that, where words allow it; what goes on is below the words that began."""
+    wrap = textwrap.TextWrapper(width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrap.fill(line) for line in text.splitlines())
 
 
 @main.group(

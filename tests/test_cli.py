@@ -267,6 +267,12 @@ def test_the_server_has_defaults_of_its_own_and_one_meaning_of_ctrl_c():
     assert "0 Ended gracefully, by Ctrl-C or SIGTERM." in told and "130 Stopped by a Ctrl-C before it listened." in told
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_numbers_of_a_variant_fit_the_terminal(columns):
+    told = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli.main, ["variants", "async"]).stdout
+    assert widest(told) <= columns and "guarantee does not hold: alpha_scale is" in " ".join(told.split())
+
+
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 
