@@ -49,6 +49,10 @@ class Source:
         return f"plugin {self.entry_point!r} of package {self.package} {self.version}"
 
 
+class MissingParameter(InvalidInput):
+    """One that a plugin has no default for."""
+
+
 class Registry:
     """Names to factories, for each kind of plugin. The library uses the one instance `plugins` below."""
 
@@ -82,7 +86,7 @@ class Registry:
         missing = [key for key in needed_by(factory) if key not in parameters]
         if missing:
             how = ", ".join(f"{key}=…" for key in missing)
-            raise InvalidInput(f"{SINGULAR[kind]} {name!r} needs {' and '.join(missing)}: give {how}")
+            raise MissingParameter(f"{SINGULAR[kind]} {name!r} needs {' and '.join(missing)}: give {how}")
         try:
             plugin = factory(**parameters)
         except InvalidInput:

@@ -35,7 +35,7 @@ from .algorithm import AXES, PRESETS, Algorithm, keywords_of, make
 from .errors import InvalidInput, MissingExtra, PluginWarning, unknown
 from .fixed_arms import FixedArmsProblem
 from .problem import ArrayProblem, SyntheticProblem, check_chunk, drawn
-from .registry import KINDS, SINGULAR, plugins
+from .registry import KINDS, SINGULAR, MissingParameter, plugins
 from .registry import check as offering
 from .run import run
 from .setting import Setting, positive_integer
@@ -303,7 +303,7 @@ def can_be_made(subject: Subject) -> None:
     try:
         subject.maker()
     except Exception as error:
-        missing = subject.name is not None and isinstance(error.__cause__, TypeError)
+        missing = subject.name is not None and isinstance(error, MissingParameter)
         hint = f". Every parameter needs a default, or a value in conformance(…, parameters={{{subject.name!r}: {{…}}}})"
         fail(f"{error}{hint if missing else ''}", error)
 

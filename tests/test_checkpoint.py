@@ -291,7 +291,7 @@ def test_other_files_are_refused(whole, tmp_path):
     [
         ({"name": "sync"}, 'its algorithm.variant is "async", not "sync"'),
         ({"alpha_scale": 0.7}, "its algorithm.noise.parameters.alpha_scale is 0.15, not 0.7"),
-        ({"horizon": 1200}, "its algorithm.horizon is 1000, not 1200"),
+        ({"horizon": 1200}, "is of another run: its horizon is 1000, not 1200. It was left"),
         ({"problem": synthetic(seed=9)}, "its problem.parameters.seed is 2, not 9"),
         ({"record": 10}, 'its record is "log", not 10'),
     ],

@@ -725,7 +725,7 @@ def test_each_check_of_each_plugin_is_a_test_of_its_own(outcome):
 
 def test_a_plugin_that_needs_parameters_says_how_to_give_them(outcome):
     assert ended(outcome, "FAILED", "test_default") == ["triggers-nightly-can_be_made"]
-    assert "missing 1 required positional argument: 'every'. Every parameter needs a default, or a value in" in outcome
+    assert "trigger 'nightly' needs every: give every=…. Every parameter needs a default, or a value in" in outcome
     assert "conformance(…, parameters={'nightly': {…}})" in outcome
 
 

@@ -136,6 +136,15 @@ def test_a_factory_that_fails_is_named():
         registry.create("triggers", "odd", {})
 
 
+def test_parameters_without_a_default_that_are_not_given_are_named_with_what_to_give():
+    def periodic(every, phase, jitter=0):
+        return every, phase, jitter
+
+    registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", periodic)))
+    with pytest.raises(fsl.InvalidInput, match="trigger 'odd' needs every and phase: give every=…, phase=…"):
+        registry.create("triggers", "odd", {})
+
+
 def test_an_unknown_kind_lists_the_kinds():
     with pytest.raises(fsl.UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"):
         plugins.names("trigger")

@@ -14,9 +14,10 @@ from typing import Any
 
 from fedsuplin import Algorithm, Variant
 from fedsuplin.algorithm import AXES, PRESETS, SYNCS, composed, keywords_of
-from fedsuplin.cli import planned, run_command
+from fedsuplin.cli import folded, planned, run_command
 from fedsuplin.registry import plugins
 
+WIDTH = 80  # of a command's output where there is no terminal
 FOLDER = Path(__file__).parents[1] / "policies"
 ORDER: tuple[str, ...] = ("async", "sync", "variance", "robust", "fedlinucb", "async-linucb", "dislinucb", "fed-pe")
 ORDER += ("oful", "suplinucb", "pe", "greedy", "uniform")
@@ -214,7 +215,7 @@ def page(name: str) -> str:
         "## Its numbers",
         f"At the paper's setting, for both presets. {ASSUMED.get(name, '')}".strip(),
         f"```bash\nfedsuplin variants {name}\n```",
-        "```text\n" + "\n\n".join(str(algorithm) for algorithm in made.values()) + "\n```",
+        "```text\n" + "\n\n".join(folded(str(algorithm), WIDTH) for algorithm in made.values()) + "\n```",
     ]
     return "\n\n".join(sections) + "\n"
 
