@@ -24,7 +24,7 @@ from .files import whole
 from .problem import problem_from_spec
 from .registry import plugins
 from .result import COUNTS, SUMS, RunResult
-from .run import make_for, run
+from .run import check_problem, make_for, run
 from .setting import positive_integer
 
 if TYPE_CHECKING:
@@ -323,22 +323,14 @@ def shared_out(named: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[
 
 def seeded(problem: Any, seed: int) -> Any:
     """The problem with another seed."""
+    found = problem(seed) if callable(problem) else problem
+    check_problem(found, ", or a function from a seed to one")
     if callable(problem):
-        return sized(problem(seed))
-    spec = getattr(sized(problem), "spec", {})
+        return found
+    spec = getattr(problem, "spec", {})
     if not spec.get("parameters") or "seed" not in spec["parameters"]:
         raise InvalidInput(f"{problem!r} has no seed to change: give a function from a seed to a problem, such as lambda seed: …")
     return problem_from_spec({**spec, "parameters": spec["parameters"] | {"seed": seed}})
-
-
-def sized(problem: Any) -> Any:
-    """The problem, if it is one."""
-    if not all(hasattr(problem, name) for name in ("dim", "n_arms", "n_clients", "horizon", "stream")):
-        raise InvalidInput(
-            "problem must be one, such as fsl.SyntheticProblem(dim=10, n_arms=10, n_clients=10), or a function from a seed to "
-            f"one, not {problem!r}"
-        )
-    return problem
 
 
 def suiting(problem: Any) -> list[str]:

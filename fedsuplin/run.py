@@ -161,11 +161,12 @@ def length_of(algorithm: Any, problem: Any, horizon: int | None) -> int:
     return length
 
 
-def check_problem(problem: Any) -> None:
-    """The names of problems are for the command line: here it is an object."""
-    if isinstance(problem, type) or not hasattr(problem, "stream"):
+def check_problem(problem: Any, or_else: str = "") -> None:
+    """The names of problems are for the command line: here it is an object, or what else the caller takes."""
+    needed = ("dim", "n_arms", "n_clients", "horizon", "stream")
+    if isinstance(problem, type) or not all(hasattr(problem, name) for name in needed):
         raise InvalidInput(
-            "the problem must be a Problem, such as fsl.SyntheticProblem(dim=25, n_arms=20, n_clients=20), "
+            f"the problem must be a Problem, such as fsl.SyntheticProblem(dim=25, n_arms=20, n_clients=20){or_else}, "
             f"not {reprlib.repr(problem)}"
         )
 
