@@ -32,7 +32,7 @@ from .engines import Died, check_engine, outcomes
 from .errors import FedsuplinError, InvalidInput, PluginError, UnknownName, unknown
 from .extras import imported
 from .journal import Journal
-from .registry import parameters_of, plugins
+from .registry import needed_by, parameters_of, plugins
 from .result import COUNTS, SUMS, RunResult, plain
 from .run import recorded_pulls, run
 from .setting import positive_integer
@@ -452,7 +452,7 @@ def check_problem(problem: Mapping[str, Any]) -> None:
     others = [keyword for keyword in problem if keyword != "name" and keyword not in takes]
     if others and not takes_any(factory):
         raise unknown(what, others[0], takes)
-    lacking = [keyword for keyword in required_of(factory) if keyword not in problem]
+    lacking = [keyword for keyword in needed_by(factory) if keyword not in {*problem, *OF_THE_SWEEP}]
     for keyword in others if lacking else ():
         if difflib.get_close_matches(keyword, lacking, n=1):  # where any keyword is taken, this is how a misspelt one shows
             raise unknown(what, keyword, takes)
@@ -474,13 +474,6 @@ def unknown_in(problem: Mapping[str, Any]) -> UnknownName | None:
         cause = error.__cause__ if isinstance(error, PluginError) else error
         return cause if isinstance(cause, UnknownName) else None
     return None
-
-
-def required_of(factory: Callable[..., Any]) -> list[str]:
-    """The keywords that a problem can't be made without, but for those that a sweep gives it."""
-    parameters = inspect.signature(factory).parameters
-    required = [name for name in parameters_of(factory) if parameters[name].default is inspect.Parameter.empty]
-    return [name for name in required if name not in OF_THE_SWEEP]
 
 
 def takes_any(factory: Callable[..., Any]) -> bool:
