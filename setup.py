@@ -23,7 +23,7 @@ BODIES = {"norms": "kernels"}  # whose kernels_*.h it includes; draws has its ow
 # FEDSUPLIN_PLAIN=1 builds here what MSVC gets: the kernels without vectors as types. See docs/wheels.md.
 PLAIN = [("FEDSUPLIN_PLAIN", "1")] if os.environ.get("FEDSUPLIN_PLAIN") else []
 
-# bench/sanitize builds with FEDSUPLIN_SANITIZE=1: every index is checked, and what C calls undefined ends the process.
+# bench/checks/sanitize builds with FEDSUPLIN_SANITIZE=1: every index is checked, and what C calls undefined ends the process.
 SANITIZE = bool(os.environ.get("FEDSUPLIN_SANITIZE"))
 if SANITIZE:
     CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]

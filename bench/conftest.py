@@ -11,7 +11,9 @@ import pytest
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "timing: asserts how long something takes; runs with --benchmark-enable only")
+    config.addinivalue_line(
+        "markers", "timing: asserts how long something takes; runs with --benchmark-enable only"
+    )
     config.addinivalue_line("markers", "peer(name): needs that package, of the extra `peers`")
 
 

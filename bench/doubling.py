@@ -37,7 +37,10 @@ def ways(variant: str, horizon: int) -> dict[str, Callable[[], Any]]:
         "unknown, doubling": lambda: made(None),
         f"unknown, doubling from {LATER:,} on": lambda: fsl.Doubling(variant, later, first=LATER),
     }
-    return found | {f"told {times} times too much": lambda times=times: made(horizon * times) for times in TOO_MUCH}
+    return found | {
+        f"told {times} times too much": lambda times=times: made(horizon * times)
+        for times in TOO_MUCH
+    }
 
 
 def measured(variant: str, horizon: int, seeds: int) -> dict[str, dict[str, np.ndarray]]:
@@ -48,8 +51,12 @@ def measured(variant: str, horizon: int, seeds: int) -> dict[str, dict[str, np.n
         for way, algorithm in ways(variant, horizon).items():
             result = fsl.run(algorithm(), problem, horizon=horizon)
             for what in (*MEASURED, "uniform_regret"):
-                found.setdefault(way, {}).setdefault(what, []).append(float(getattr(result, what)[-1]))
-    return {way: {what: np.array(values) for what, values in by.items()} for way, by in found.items()}
+                found.setdefault(way, {}).setdefault(what, []).append(
+                    float(getattr(result, what)[-1])
+                )
+    return {
+        way: {what: np.array(values) for what, values in by.items()} for way, by in found.items()
+    }
 
 
 def shown(values: np.ndarray) -> str:
@@ -62,11 +69,19 @@ def print_table(variant: str, horizon: int, seeds: int) -> None:
     found = measured(variant, horizon, seeds)
     known = found["horizon known"]
     print(f"\n{variant}, T = {horizon:,}, {seeds} seeds\n")
-    print("| | regret | % of uniform play's | ratio | communication | ratio | bytes up, ratio |\n|---|---|---|---|---|---|---|")
+    print(
+        "| | regret | % of uniform play's | ratio | communication | ratio | bytes up, ratio |\n|---|---|---|---|---|---|---|"
+    )
     for way, values in found.items():
         ratios = {what: shown(values[what] / known[what]) for what in MEASURED}
         share = f"{100 * values['regret'].mean() / values['uniform_regret'].mean():.1f}"
-        cells = (shown(values["regret"]), share, ratios["regret"], shown(values["communication"]), ratios["communication"])
+        cells = (
+            shown(values["regret"]),
+            share,
+            ratios["regret"],
+            shown(values["communication"]),
+            ratios["communication"],
+        )
         print(f"| {way} | {' | '.join(cells)} | {ratios['bytes_up']} |", flush=True)
 
 

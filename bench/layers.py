@@ -56,7 +56,12 @@ class Sequence(fsl.Problem):
 
     def __init__(self, law: Law, n_clients: int, seed: int) -> None:
         self.law, self.n_clients, self.seed = law, n_clients, seed
-        self.dim, self.n_arms, self.horizon, self.noise_scale = law.dim, law.n_arms, law.horizon, law.noise_scale
+        self.dim, self.n_arms, self.horizon, self.noise_scale = (
+            law.dim,
+            law.n_arms,
+            law.horizon,
+            law.noise_scale,
+        )
         theta_seed, *self.stream_seeds = np.random.SeedSequence(seed).spawn(4)
         self.theta, self.draw = law.begin(law, np.random.default_rng(theta_seed))
 
@@ -69,7 +74,9 @@ class SequenceStream(fsl.Stream):
 
     def __init__(self, problem: Sequence) -> None:
         self._problem, self._start = problem, 0
-        self._contexts, self._order, self._noise = (np.random.default_rng(seed) for seed in problem.stream_seeds)
+        self._contexts, self._order, self._noise = (
+            np.random.default_rng(seed) for seed in problem.stream_seeds
+        )
 
     def take(self, n: int) -> fsl.Chunk:
         problem, pulls = self._problem, np.arange(self._start, self._start + n)
@@ -87,7 +94,9 @@ class SequenceStream(fsl.Stream):
 
 def sphere(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
     """Random contexts, random θ: they explore for free."""
-    return unit(rng.standard_normal(law.dim)), lambda rng, t: unit(rng.standard_normal((len(t), law.n_arms, law.dim)))
+    return unit(rng.standard_normal(law.dim)), lambda rng, t: unit(
+        rng.standard_normal((len(t), law.n_arms, law.dim))
+    )
 
 
 def planes(stretch: int) -> Callable:
@@ -98,7 +107,11 @@ def planes(stretch: int) -> Callable:
         bases = np.linalg.qr(rng.standard_normal((-(-law.horizon // stretch), law.dim, 2)))[0]
 
         def draw(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
-            return np.einsum("ndr,nkr->nkd", bases[t // stretch], unit(rng.standard_normal((len(t), law.n_arms, 2))))
+            return np.einsum(
+                "ndr,nkr->nkd",
+                bases[t // stretch],
+                unit(rng.standard_normal((len(t), law.n_arms, 2))),
+            )
 
         return theta, draw
 
@@ -110,11 +123,15 @@ def rare_arm(share: float) -> Callable:
 
     def begin(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
         half = law.dim // 2
-        theta = np.concatenate([0.1 * unit(rng.standard_normal(half)), 0.9 * unit(rng.standard_normal(law.dim - half))])
+        theta = np.concatenate(
+            [0.1 * unit(rng.standard_normal(half)), 0.9 * unit(rng.standard_normal(law.dim - half))]
+        )
 
         def draw(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
             contexts = np.zeros((len(t), law.n_arms, law.dim))
-            numbers = rng.standard_normal((len(t), law.n_arms + 2, law.dim))  # one block of draws a pull, whatever it is for
+            numbers = rng.standard_normal(
+                (len(t), law.n_arms + 2, law.dim)
+            )  # one block of draws a pull, whatever it is for
             contexts[:, :, :half] = unit(numbers[:, :-2, :half])
             rare = numbers[:, -1, 0] < normal_quantile(share)
             contexts[rare, 0] = 0.0
@@ -142,7 +159,10 @@ def hidden_half(share: float) -> Callable:
             numbers = unit(rng.standard_normal((len(t), law.n_arms, half)))
             late = t >= share * law.horizon
             contexts = np.zeros((len(t), law.n_arms, law.dim))
-            contexts[~late, :, :half], contexts[late, :, law.dim - half :] = numbers[~late], numbers[late]
+            contexts[~late, :, :half], contexts[late, :, law.dim - half :] = (
+                numbers[~late],
+                numbers[late],
+            )
             return contexts
 
         return unit(rng.standard_normal(law.dim)), draw
@@ -197,11 +217,19 @@ LAWS = {
     "small-K-100": Law("random contexts, three arms, heavy noise", 100, 3, 50_000, 1.0, sphere),
     "planes": Law("a new plane every pull", 32, 8, 100_000, 0.1, planes(1)),
     "long-planes": Law("a new plane every 2000 pulls", 32, 8, 100_000, 0.1, planes(2000)),
-    "rare-arm": Law("a rare arm that matters, in 1 % of the pulls", 32, 8, 100_000, 0.1, rare_arm(0.01)),
-    "hidden-half": Law("half of the directions hidden until 3T/4", 32, 8, 100_000, 0.1, hidden_half(0.75)),
+    "rare-arm": Law(
+        "a rare arm that matters, in 1 % of the pulls", 32, 8, 100_000, 0.1, rare_arm(0.01)
+    ),
+    "hidden-half": Law(
+        "half of the directions hidden until 3T/4", 32, 8, 100_000, 0.1, hidden_half(0.75)
+    ),
     "blocks": Law("one direction after another, ±3.2√(d/T)", 50, 2, 80_000, 0.1, blocks(3.2)),
-    "blocks-noisy": Law("one direction after another, ±8√(d/T), heavy noise", 32, 2, 102_400, 1.0, blocks(8.0)),
-    "hidden-sum": Law("a sum of directions hidden until T/2", 64, 2, 100_000, 0.1, hidden_sum(0.5, 6.0)),
+    "blocks-noisy": Law(
+        "one direction after another, ±8√(d/T), heavy noise", 32, 2, 102_400, 1.0, blocks(8.0)
+    ),
+    "hidden-sum": Law(
+        "a sum of directions hidden until T/2", 64, 2, 100_000, 0.1, hidden_sum(0.5, 6.0)
+    ),
 }
 
 
@@ -219,13 +247,31 @@ class Bench:
     def __init__(self, seeds: int, threads: int) -> None:
         self.seeds, self.threads = range(seeds), threads
 
-    def compared(self, policy: str, problem: Callable[[int], Any], horizon: int, seeds: Iterable[int] | None = None, **given):
-        found = fsl.compare([policy], problem, seeds=seeds or self.seeds, horizon=horizon, threads=self.threads, **given)
+    def compared(
+        self,
+        policy: str,
+        problem: Callable[[int], Any],
+        horizon: int,
+        seeds: Iterable[int] | None = None,
+        **given,
+    ):
+        found = fsl.compare(
+            [policy],
+            problem,
+            seeds=seeds or self.seeds,
+            horizon=horizon,
+            threads=self.threads,
+            **given,
+        )
         return found.last(policy, "regret"), found.last(policy, "communication"), found
 
-    def regret(self, policy: str, law: Law, n_clients: int = 1, seeds: Iterable[int] | None = None, **given) -> np.ndarray:
+    def regret(
+        self, policy: str, law: Law, n_clients: int = 1, seeds: Iterable[int] | None = None, **given
+    ) -> np.ndarray:
         """Final regret, a number for each seed."""
-        return self.compared(policy, functools.partial(Sequence, law, n_clients), law.horizon, seeds, **given)[0]
+        return self.compared(
+            policy, functools.partial(Sequence, law, n_clients), law.horizon, seeds, **given
+        )[0]
 
 
 def standard_error(values: np.ndarray) -> float:
@@ -253,12 +299,19 @@ def radius_text(algorithm: fsl.Algorithm) -> str:
     radii = algorithm.radii
     if growth:
         return f"{radii[0]:.3g} + {growth:.3g}√({level:.2g} + ln det(A)/det(λI))"
-    return f"{radii[0]:.3g}" if len(radii) == 1 else f"{radii[0]:.3g} in layer 0, {radii[1]:.3g} in layers 1 to {len(radii) - 1}"
+    return (
+        f"{radii[0]:.3g}"
+        if len(radii) == 1
+        else f"{radii[0]:.3g} in layer 0, {radii[1]:.3g} in layers 1 to {len(radii) - 1}"
+    )
 
 
 def trigger_text(algorithm: fsl.Algorithm) -> str:
     named = {name: getattr(algorithm.trigger, name, None) for name in ("C", "D", "gamma_u")}
-    return ", ".join(f"{name} = {value:.3g}" for name, value in named.items() if value is not None) or "none"
+    return (
+        ", ".join(f"{name} = {value:.3g}" for name, value in named.items() if value is not None)
+        or "none"
+    )
 
 
 # --- 1: does talking help --------------------------------------------------------------------------------------------------
@@ -274,18 +327,37 @@ def verdict(bench: Bench) -> None:
 
     policies = list(dict.fromkeys(policy for pair in PAIRS for policy in pair))
     runs = {}
-    head("preset", "policy", "alpha_scale", "ridge", "trigger", "radius", "regret a client", "% of uniform", "communication")
+    head(
+        "preset",
+        "policy",
+        "alpha_scale",
+        "ridge",
+        "trigger",
+        "radius",
+        "regret a client",
+        "% of uniform",
+        "communication",
+    )
     for preset, given in PRESETS.items():
         for policy in policies:
             regret, communication, found = bench.compared(policy, problem, 40_000, **given)
             algorithm, share = found.algorithms[policy], found.rows()[0]["percent_of_uniform"]
             runs[preset, policy] = regret / PAPER["n_clients"]
-            numbers = (f"{algorithm.noise.alpha_scale:g}", f"{algorithm.setting.ridge:g}", trigger_text(algorithm))
+            numbers = (
+                f"{algorithm.noise.alpha_scale:g}",
+                f"{algorithm.setting.ridge:g}",
+                trigger_text(algorithm),
+            )
             measured = (shown(runs[preset, policy]), f"{share:.1f}", f"{communication.mean():.0f}")
             row(preset, f"`{policy}`", *numbers, radius_text(algorithm), *measured)
     print()
     head(
-        "preset", "talking", "alone", "alone − talking, a client", "in standard errors", "lower by more than two standard errors"
+        "preset",
+        "talking",
+        "alone",
+        "alone − talking, a client",
+        "in standard errors",
+        "lower by more than two standard errors",
     )
     for preset in PRESETS:
         for together, alone in PAIRS:
@@ -305,7 +377,10 @@ ONE_LAYER = {
     "oful, each alone": ("oful", {}),
     "fedlinucb, theorem's radius": ("fedlinucb", {"radius": "theorem"}),
     "fedlinucb, OFUL's radius": ("fedlinucb", {"radius": "self-normalised"}),
-    "fedlinucb, OFUL's radius, talks always": ("fedlinucb", {"radius": "self-normalised", "trigger": "always", "lazy": False}),
+    "fedlinucb, OFUL's radius, talks always": (
+        "fedlinucb",
+        {"radius": "self-normalised", "trigger": "always", "lazy": False},
+    ),
     "async-linucb": ("async-linucb", {}),
     "dislinucb": ("dislinucb", {}),
 }
@@ -316,7 +391,13 @@ def loses(bench: Bench) -> None:
     def problem(seed: int) -> fsl.SyntheticProblem:
         return fsl.SyntheticProblem(dim=16, n_arms=16, n_clients=4, noise_scale=0.1, seed=seed)
 
-    head("policy", "layers", "regret, alpha_scale 1", "regret, alpha_scale 0.1", "communication, alpha_scale 1")
+    head(
+        "policy",
+        "layers",
+        "regret, alpha_scale 1",
+        "regret, alpha_scale 0.1",
+        "communication, alpha_scale 1",
+    )
     for label, (policy, given) in (ONE_LAYER | LAYERED).items():
         cells, talked = [], []
         for scale in (1.0, 0.1):
@@ -346,7 +427,11 @@ class Tuned:
 
 def tuned(bench: Bench, policy: str, law: Law, n_clients: int = 1, **given: Any) -> Tuned:
     at = functools.partial(bench.regret, policy, law, n_clients, TUNING_SEEDS, **given)
-    means = {(a, r): float(at(**theory(law, alpha_scale=a, ridge=r)).mean()) for a in ALPHA_SCALES for r in RIDGES}
+    means = {
+        (a, r): float(at(**theory(law, alpha_scale=a, ridge=r)).mean())
+        for a in ALPHA_SCALES
+        for r in RIDGES
+    }
     alpha_scale, ridge = min(means, key=means.get)
     return Tuned(alpha_scale, ridge, min(RIDGES, key=lambda r: means[1.0, r]))
 
@@ -359,29 +444,51 @@ def search(bench: Bench, names: list[str]) -> None:
         row(str(law), "uniform", shown(bench.regret("uniform", law)), *[""] * 5)
         for policy, family in FAMILIES.items():
             best = tuned(bench, policy, law)
-            last[policy] = bench.regret(policy, law, **theory(law, alpha_scale=best.alpha_scale, ridge=best.ridge))
+            last[policy] = bench.regret(
+                policy, law, **theory(law, alpha_scale=best.alpha_scale, ridge=best.ridge)
+            )
             cells = [
                 shown(bench.regret(policy, law, **theory(law))),
-                shown(bench.regret(policy, law, **theory(law, ridge=best.best_ridge))) + f" (λ = {best.best_ridge:g})",
+                shown(bench.regret(policy, law, **theory(law, ridge=best.best_ridge)))
+                + f" (λ = {best.best_ridge:g})",
                 shown(bench.regret(policy, law)),
                 shown(last[policy]),
                 f"alpha_scale {best.alpha_scale:g}, λ = {best.ridge:g}",
             ]
-            row("", f"{family} (`{policy}`)", *cells, in_errors(last["oful"] - last[policy]) if policy != "oful" else "")
+            row(
+                "",
+                f"{family} (`{policy}`)",
+                *cells,
+                in_errors(last["oful"] - last[policy]) if policy != "oful" else "",
+            )
 
 
 def in_errors(difference: np.ndarray) -> str:
-    return f"{difference.mean() / standard_error(difference):.1f}" if difference.any() else "the same runs"
+    return (
+        f"{difference.mean() / standard_error(difference):.1f}"
+        if difference.any()
+        else "the same runs"
+    )
 
 
 def sweep(bench: Bench, names: list[str]) -> None:
     for name in names:
         law = LAWS[name]
         print(f"\n{law}\n")
-        head("alpha_scale", *(f"`{policy}`, λ = {ridge:g}" for policy in FAMILIES for ridge in RIDGES))
+        head(
+            "alpha_scale",
+            *(f"`{policy}`, λ = {ridge:g}" for policy in FAMILIES for ridge in RIDGES),
+        )
         for scale in ALPHA_SCALES:
-            given = [(policy, theory(law, alpha_scale=scale, ridge=ridge)) for policy in FAMILIES for ridge in RIDGES]
-            row(f"{scale:g}", *(shown(bench.regret(policy, law, **keywords)) for policy, keywords in given))
+            given = [
+                (policy, theory(law, alpha_scale=scale, ridge=ridge))
+                for policy in FAMILIES
+                for ridge in RIDGES
+            ]
+            row(
+                f"{scale:g}",
+                *(shown(bench.regret(policy, law, **keywords)) for policy, keywords in given),
+            )
 
 
 def dims(bench: Bench) -> None:
@@ -389,12 +496,26 @@ def dims(bench: Bench) -> None:
 
     d doubles, so that the last target width, 2^-S d^1.5/√T with S = ⌈log2 d⌉, stays the same against √(d/T).
     """
-    head("d", "T", *(f"`{policy}`, λ = {ridge:g}" for policy in FAMILIES for ridge in RIDGES), "better one layer / better layers")
+    head(
+        "d",
+        "T",
+        *(f"`{policy}`, λ = {ridge:g}" for policy in FAMILIES for ridge in RIDGES),
+        "better one layer / better layers",
+    )
     for dim in (12, 25, 50, 100, 200):
         law = Law("blocks", dim, 2, 1600 * dim, 0.1, blocks(3.2))
-        found = {(p, r): bench.regret(p, law, **theory(law, ridge=r)) for p in FAMILIES for r in RIDGES}
-        better = {policy: min(found[policy, ridge].mean() for ridge in RIDGES) for policy in FAMILIES}
-        row(dim, law.horizon, *(shown(values) for values in found.values()), f"{better['oful'] / better['suplinucb']:.2f}")
+        found = {
+            (p, r): bench.regret(p, law, **theory(law, ridge=r)) for p in FAMILIES for r in RIDGES
+        }
+        better = {
+            policy: min(found[policy, ridge].mean() for ridge in RIDGES) for policy in FAMILIES
+        }
+        row(
+            dim,
+            law.horizon,
+            *(shown(values) for values in found.values()),
+            f"{better['oful'] / better['suplinucb']:.2f}",
+        )
 
 
 CLIENTS = 4
@@ -404,18 +525,32 @@ FEDERATED = {label: ONE_LAYER[label] for label in list(ONE_LAYER)[1:3] + list(ON
 
 
 def federated(bench: Bench, names: list[str]) -> None:
-    head("contexts", "policy", "theorem", "theorem, better ridge", "practical preset", "tuned", "at", "communication when tuned")
+    head(
+        "contexts",
+        "policy",
+        "theorem",
+        "theorem, better ridge",
+        "practical preset",
+        "tuned",
+        "at",
+        "communication when tuned",
+    )
     for name in names:
         law = LAWS[name]
         for label, (policy, given) in FEDERATED.items():
             best = tuned(bench, policy, law, CLIENTS, **given)
             at = functools.partial(bench.regret, policy, law, CLIENTS)
             keywords = theory(law, alpha_scale=best.alpha_scale, ridge=best.ridge) | given
-            _, communication, _ = bench.compared(policy, functools.partial(Sequence, law, CLIENTS), law.horizon, **keywords)
+            _, communication, _ = bench.compared(
+                policy, functools.partial(Sequence, law, CLIENTS), law.horizon, **keywords
+            )
             cells = [
                 shown(at(**theory(law), **given)),
-                shown(at(**theory(law, ridge=best.best_ridge), **given)) + f" (λ = {best.best_ridge:g})",
-                "" if given.get("radius") == "theorem" else shown(at()),  # the preset has OFUL's radius
+                shown(at(**theory(law, ridge=best.best_ridge), **given))
+                + f" (λ = {best.best_ridge:g})",
+                ""
+                if given.get("radius") == "theorem"
+                else shown(at()),  # the preset has OFUL's radius
                 shown(at(**keywords)),
                 f"alpha_scale {best.alpha_scale:g}, λ = {best.ridge:g}",
                 f"{communication.mean():.0f}",
@@ -434,9 +569,15 @@ def check(bench: Bench, names: list[str]) -> None:
         whole, cut = problem.stream(problem.horizon, None), problem.stream(problem.horizon, None)
         one, parts = whole.take(300), [cut.take(n) for n in (1, 199, 100)]
         fields = ("contexts", "clients", "noise")
-        same = all(np.array_equal(getattr(one, f), np.concatenate([getattr(part, f) for part in parts])) for f in fields)
+        same = all(
+            np.array_equal(getattr(one, f), np.concatenate([getattr(part, f) for part in parts]))
+            for f in fields
+        )
         problem_end = problem.stream(problem.horizon, None)
-        longest = max(float(np.linalg.norm(problem_end.take(n).contexts, axis=1).max()) for n in cut_up(problem.horizon, 5000))
+        longest = max(
+            float(np.linalg.norm(problem_end.take(n).contexts, axis=1).max())
+            for n in cut_up(problem.horizon, 5000)
+        )
         row(name, "yes" if same else "NO", f"{longest:.6f}", f"{np.linalg.norm(problem.theta):.3f}")
         if not same or longest > 1 + 1e-9 or np.linalg.norm(problem.theta) > 1 + 1e-9:
             raise SystemExit(f"{name} is not a proper problem")
@@ -450,11 +591,19 @@ SEEDS = {"verdict": 20, "loses": 4, "search": 5, "sweep": 5, "dims": 3, "federat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=SEEDS)
-    parser.add_argument("--seeds", type=int, help="how many; by default " + ", ".join(f"{n} ({w})" for w, n in SEEDS.items()))
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        help="how many; by default " + ", ".join(f"{n} ({w})" for w, n in SEEDS.items()),
+    )
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", nargs="+", choices=LAWS, default=list(LAWS), metavar="NAME", help=", ".join(LAWS))
+    parser.add_argument(
+        "--only", nargs="+", choices=LAWS, default=list(LAWS), metavar="NAME", help=", ".join(LAWS)
+    )
     options = parser.parse_args()
     bench = Bench(options.seeds or SEEDS[options.what], options.threads)
     command = globals()[options.what]

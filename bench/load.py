@@ -37,13 +37,38 @@ import numpy as np
 
 DIM, ARMS, CLIENTS, HORIZON = 25, 20, 200, 400_000
 LATEST, SECONDS = 0.100, 15.0  # the 99th percentile, and for how long it is looked at
-STOLEN, TRIES = 0.05, 3  # of the cores, by others on the host; and how often a rate is tried if that happens
-RATES = (300, 450, 600, 750, 900, 1050, 1200, 1500, 1800, 2100, 2400, 3000, 4000, 5000)  # the first must hold
+STOLEN, TRIES = (
+    0.05,
+    3,
+)  # of the cores, by others on the host; and how often a rate is tried if that happens
+RATES = (
+    300,
+    450,
+    600,
+    750,
+    900,
+    1050,
+    1200,
+    1500,
+    1800,
+    2100,
+    2400,
+    3000,
+    4000,
+    5000,
+)  # the first must hold
 SYNCS, FIRST_SYNCS, GROWTH = 100_000, 10_000, 1.05
 KINDS = 8  # different uploads of a client
-SEQUENCE = struct.Struct("<Q"), 56  # where an upload's number is: after head, fingerprint and session
+SEQUENCE = (
+    struct.Struct("<Q"),
+    56,
+)  # where an upload's number is: after head, fingerprint and session
 MERGED = 24  # the byte of an answer that says so
-OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
 
 
 # --- the server -------------------------------------------------------------------------------------------------------------
@@ -52,11 +77,24 @@ OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_len
 class Served:
     """`fedsuplin serve` as a process, on the core that is named; its log and its store are in the folder."""
 
-    def __init__(self, folder: Path, *arguments: str, n_clients: int, tls: bool = False, core: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        n_clients: int,
+        tls: bool = False,
+        core: int | None = None,
+    ) -> None:
         self.folder, self.tls = folder, tls
         self.tokens = make_tokens(folder, n_clients)
         place = ["--store", str(folder / "server.db"), "--tokens", str(folder / "tokens.json")]
-        place += ["--address", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *(certificate(folder) if tls else ())]
+        place += [
+            "--address",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+            *(certificate(folder) if tls else ()),
+        ]
         command = [sys.executable, "-m", "fedsuplin", "serve", *arguments, *place]
         with (folder / "log").open("wb") as log, on_core(core):  # which all of its threads inherit
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -120,10 +158,10 @@ def on_core(core: int | None) -> Iterator[None]:
 
 
 def make_tokens(folder: Path, n_clients: int) -> dict[int, str]:
-    from fedsuplin.federation.credentials import new_tokens, write_hashes
+    from fedsuplin.federation.credentials import make_tokens, write_token_hashes
 
-    tokens = new_tokens(range(n_clients))
-    write_hashes(folder / "tokens.json", tokens)
+    tokens = make_tokens(range(n_clients))
+    write_token_hashes(folder / "tokens.json", tokens)
     return tokens
 
 
@@ -148,19 +186,29 @@ class Session:
         self.client_id, self.sequence, self.merged = client_id, 0, [0] * KINDS
         self.id = hashlib.sha256(f"session {client_id}".encode()).digest()[:16]
         self.uploads = [upload_of(algorithm, client_id, kind) for kind in range(KINDS)]
-        self._algorithm, self._metadata = algorithm, (("authorization", f"Bearer {served.tokens[client_id]}"),)
+        self._algorithm, self._metadata = (
+            algorithm,
+            (("authorization", f"Bearer {served.tokens[client_id]}"),),
+        )
         self._channel = served.channel()
         self._taken = asyncio.Lock()
 
     async def join(self) -> None:
-        from fedsuplin.federation.plan import Plan
+        from fedsuplin.federation.agreement import Agreement
         from fedsuplin.federation.wire import PATHS, JoinRequest, SyncRequest
 
-        fingerprint = Plan.of(self._algorithm).fingerprint
+        fingerprint = Agreement.of(self._algorithm).fingerprint
         joins = self._channel.unary_unary(PATHS["Join"])
-        await joins(JoinRequest(self.client_id, self.id, fingerprint).to_bytes(), metadata=self._metadata, timeout=60)
+        await joins(
+            JoinRequest(self.client_id, self.id, fingerprint).to_bytes(),
+            metadata=self._metadata,
+            timeout=60,
+        )
         self._syncs = self._channel.unary_unary(PATHS["Sync"])
-        self._bytes = [bytearray(SyncRequest(fingerprint, self.id, 0, 0, 0, False, each).to_bytes()) for each in self.uploads]
+        self._bytes = [
+            bytearray(SyncRequest(fingerprint, self.id, 0, 0, 0, False, each).to_bytes())
+            for each in self.uploads
+        ]
 
     async def sync(self) -> None:
         """One upload; a client has one under way, as real ones do."""
@@ -169,9 +217,13 @@ class Session:
             kind = self.sequence % KINDS
             form, at = SEQUENCE
             form.pack_into(self._bytes[kind], at, self.sequence)
-            answer = await self._syncs(bytes(self._bytes[kind]), metadata=self._metadata, timeout=60)
+            answer = await self._syncs(
+                bytes(self._bytes[kind]), metadata=self._metadata, timeout=60
+            )
             if answer[MERGED] != 1:
-                raise SystemExit(f"upload {self.sequence} of client {self.client_id} was not merged")
+                raise SystemExit(
+                    f"upload {self.sequence} of client {self.client_id} was not merged"
+                )
             self.merged[kind] += 1
 
     async def close(self) -> None:
@@ -180,7 +232,8 @@ class Session:
 
 def upload_of(algorithm, client_id: int, kind: int):
     """What a few pulls of unit length give, in every layer."""
-    from fedsuplin.messages import Upload, packed
+    from fedsuplin.live.messages import Upload
+    from fedsuplin.live.uploads import pack_upper
 
     rng, n, dim = np.random.default_rng([client_id, kind]), algorithm.n_layers, algorithm.dim
     pulls = rng.integers(1, 6, n)
@@ -189,7 +242,14 @@ def upload_of(algorithm, client_id: int, kind: int):
         x = rng.standard_normal((pulls[layer], dim))
         x /= np.linalg.norm(x, axis=1, keepdims=True) * (1 + 1e-12)
         grams[layer], moments[layer] = x.T @ x, x.T @ rng.uniform(-1, 1, len(x))
-    return Upload(client_id, np.arange(n), np.array([packed(gram) for gram in grams]), moments, pulls, asking=(0,))
+    return Upload(
+        client_id,
+        np.arange(n),
+        np.array([pack_upper(gram) for gram in grams]),
+        moments,
+        pulls,
+        asking=(0,),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -228,13 +288,20 @@ class Measured:
     def disturbed(self) -> bool:
         """Did the host take the cores away, or were the clients late themselves, though they had time to spare? Then it was not
         the server that was measured."""
-        return self.stolen > STOLEN or self.clients < 0.8 and np.percentile(self.late, 99) > 0.2 * LATEST
+        return (
+            self.stolen > STOLEN
+            or self.clients < 0.8
+            and np.percentile(self.late, 99) > 0.2 * LATEST
+        )
 
     def holds(self) -> bool:
         return self.p(0.99) < LATEST and self.achieved >= 0.95 * self.asked
 
     def __str__(self) -> str:
-        times = " ".join(f"{name} {1000 * self.p(share):6.1f}" for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)))
+        times = " ".join(
+            f"{name} {1000 * self.p(share):6.1f}"
+            for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+        )
         return (
             f"{self.asked:6.0f}/s asked {self.achieved:7.1f}/s done | {times} max {1000 * max(self.took):6.1f} ms | "
             f"{self.per_commit:5.1f} uploads a commit | CPU: server {self.server:4.0%}, clients {self.clients:4.0%}, "
@@ -242,14 +309,25 @@ class Measured:
         )
 
 
-async def paced(served: Served, sessions: list[Session], rate: float, seconds: float, seed: int = 0) -> Measured:
+async def paced(
+    served: Served, sessions: list[Session], rate: float, seconds: float, seed: int = 0
+) -> Measured:
     """Syncs at random times, of the clients in turn, whatever became of those before."""
     r, at, times = random.Random(seed), 0.0, []
     while (at := at + r.expovariate(rate)) < seconds:
         times.append(at)
-    order = [number for _ in range(len(times) // len(sessions) + 1) for number in r.sample(range(len(sessions)), len(sessions))]
+    order = [
+        number
+        for _ in range(len(times) // len(sessions) + 1)
+        for number in r.sample(range(len(sessions)), len(sessions))
+    ]
     before, took, late, calls = served.metrics(), [], [], []
-    cpu, own, stolen, start = served.cpu_seconds(), time.process_time(), stolen_seconds(), time.perf_counter() + 0.05
+    cpu, own, stolen, start = (
+        served.cpu_seconds(),
+        time.process_time(),
+        stolen_seconds(),
+        time.perf_counter() + 0.05,
+    )
 
     async def one(session: Session, due: float) -> None:
         late.append(time.perf_counter() - due)
@@ -268,7 +346,9 @@ async def paced(served: Served, sessions: list[Session], rate: float, seconds: f
     cpu, own, after = served.cpu_seconds() - cpu, time.process_time() - own, served.metrics()
     per_commit = count(before, after, "syncs") / max(1.0, count(before, after, "commits"))
     shares = cpu / wall, own / wall, (stolen_seconds() - stolen) / wall / os.cpu_count()
-    return Measured(len(times) / seconds, len(took) / max(wall, seconds), took, late, *shares, per_commit)
+    return Measured(
+        len(times) / seconds, len(took) / max(wall, seconds), took, late, *shares, per_commit
+    )
 
 
 def stolen_seconds() -> float:
@@ -297,30 +377,57 @@ def count(before: dict[str, float], after: dict[str, float], name: str) -> float
 def wrong_store(folder: Path, sessions: list[Session]) -> str:
     """What of the store is not the sum of all uploads, each as often as it was sent; nothing if it is."""
     from fedsuplin.federation.ledger import Ledger
-    from fedsuplin.messages import packed
+    from fedsuplin.live.uploads import pack_upper
 
-    sent = [(times, upload) for session in sessions for times, upload in zip(session.merged, session.uploads, strict=True)]
+    sent = [
+        (times, upload)
+        for session in sessions
+        for times, upload in zip(session.merged, session.uploads, strict=True)
+    ]
     with contextlib.closing(Ledger(folder / "server.db")) as ledger:
         n, dim = ledger.algorithm.n_layers, ledger.algorithm.dim
-        grams = np.tile(packed(ledger.algorithm.setting.ridge * np.eye(dim)), (n, 1)) + sum(k * each.grams for k, each in sent)
+        grams = np.tile(pack_upper(ledger.algorithm.setting.ridge * np.eye(dim)), (n, 1)) + sum(
+            k * each.grams for k, each in sent
+        )
         moments, known = sum(k * each.moments for k, each in sent), ledger.download()
         worst = max(
-            np.abs(known.grams / grams.max() - grams / grams.max()).max(), np.abs(known.moments - moments).max() / grams.max()
+            np.abs(known.grams / grams.max() - grams / grams.max()).max(),
+            np.abs(known.moments - moments).max() / grams.max(),
         )
-        told = {"syncs": ledger.n_syncs, "communication": ledger.communication, "pulls": ledger.total_pulls}
-        told |= {f"sequence of client {number}": each["sequence"] for number, each in ledger.clients().items()}
+        told = {
+            "syncs": ledger.n_syncs,
+            "communication": ledger.communication,
+            "pulls": ledger.total_pulls,
+        }
+        told |= {
+            f"sequence of client {number}": each["sequence"]
+            for number, each in ledger.clients().items()
+        }
     n_syncs = sum(times for times, _ in sent)
-    right = {"syncs": n_syncs, "communication": n_syncs, "pulls": sum(times * int(each.pulls.sum()) for times, each in sent)}
+    right = {
+        "syncs": n_syncs,
+        "communication": n_syncs,
+        "pulls": sum(times * int(each.pulls.sum()) for times, each in sent),
+    }
     right |= {f"sequence of client {session.client_id}": session.sequence for session in sessions}
     if told != right:
         return next(
-            f"{name}: {told.get(name)}, not {right.get(name)}" for name in right | told if told.get(name) != right.get(name)
+            f"{name}: {told.get(name)}, not {right.get(name)}"
+            for name in right | told
+            if told.get(name) != right.get(name)
         )
     return "" if worst <= 1e-9 else f"the sums differ by {worst:.3g}"
 
 
 @contextlib.asynccontextmanager
-async def loaded(found: list[str], *, tls: bool = False, n_clients: int = CLIENTS, dim: int = DIM, pin: bool = True):
+async def loaded(
+    found: list[str],
+    *,
+    tls: bool = False,
+    n_clients: int = CLIENTS,
+    dim: int = DIM,
+    pin: bool = True,
+):
     """A server and its clients; when they have done what they were there for, the store is looked at."""
     import fedsuplin as fsl
 
@@ -329,7 +436,14 @@ async def loaded(found: list[str], *, tls: bool = False, n_clients: int = CLIENT
     numbers = {"--dim": dim, "--arms": ARMS, "--clients": n_clients, "--horizon": HORIZON}
     arguments = [str(each) for pair in numbers.items() for each in pair]
     with tempfile.TemporaryDirectory() as name, on_core(cores[-1] if pin else None):
-        served = Served(Path(name), "async", *arguments, n_clients=n_clients, tls=tls, core=cores[0] if pin else None)
+        served = Served(
+            Path(name),
+            "async",
+            *arguments,
+            n_clients=n_clients,
+            tls=tls,
+            core=cores[0] if pin else None,
+        )
         try:
             async with all_joined(served, n_clients, algorithm) as sessions:
                 yield served, sessions
@@ -347,7 +461,9 @@ async def loaded(found: list[str], *, tls: bool = False, n_clients: int = CLIENT
 # --- the measurements -------------------------------------------------------------------------------------------------------
 
 
-async def until_too_slow(found: list[str], tls: bool, rates: tuple[float, ...], seconds: float) -> None:
+async def until_too_slow(
+    found: list[str], tls: bool, rates: tuple[float, ...], seconds: float
+) -> None:
     """Ever more syncs a second, until they take too long; the first rate is the one that must hold."""
     print("TLS:" if tls else "plaintext:", flush=True)
     async with loaded(found, tls=tls) as (served, sessions):
@@ -361,12 +477,16 @@ async def until_too_slow(found: list[str], tls: bool, rates: tuple[float, ...], 
                 break
             best = measured
     if best is None:
-        found.append(f"{rates[0]:.0f} syncs a second {'with' if tls else 'without'} TLS do not hold")
+        found.append(
+            f"{rates[0]:.0f} syncs a second {'with' if tls else 'without'} TLS do not hold"
+        )
     elif len(rates) > 1:
         print(f"  saturates beyond {best.achieved:.0f} syncs a second", flush=True)
 
 
-async def undisturbed(served: Served, sessions: list[Session], rate: float, seconds: float) -> Measured:
+async def undisturbed(
+    served: Served, sessions: list[Session], rate: float, seconds: float
+) -> Measured:
     """Too slow while others took the cores says nothing: then it is measured again, a few times at most."""
     for seed in range(TRIES):
         measured = await paced(served, sessions, rate, seconds, seed)
@@ -387,10 +507,19 @@ async def memory(found: list[str], n_syncs: int) -> None:
             await at_full_speed(sessions, until - done)
             done, sizes[until] = until, served.memory()
             rate = done / (time.perf_counter() - began)
-            print(f"  {until:7} syncs: {sizes[until]:6.1f} MB resident, {rate:5.0f} syncs a second so far", flush=True)
+            print(
+                f"  {until:7} syncs: {sizes[until]:6.1f} MB resident, {rate:5.0f} syncs a second so far",
+                flush=True,
+            )
         growth = sizes[n_syncs] / sizes[first]
-        files = ", ".join(f"{each.name} {each.stat().st_size / 1024:.0f} KB" for each in sorted(served.folder.glob("server.db*")))
-        print(f"  from {first} to {n_syncs} syncs it changed by {growth - 1:+.1%}; files: {files}", flush=True)
+        files = ", ".join(
+            f"{each.name} {each.stat().st_size / 1024:.0f} KB"
+            for each in sorted(served.folder.glob("server.db*"))
+        )
+        print(
+            f"  from {first} to {n_syncs} syncs it changed by {growth - 1:+.1%}; files: {files}",
+            flush=True,
+        )
     if growth > GROWTH:
         found.append(f"memory grew by {growth - 1:.1%}")
 

@@ -24,11 +24,25 @@ LAYERED = ("async", "sync", "variance", "robust", "suplinucb")
 OPTIMISM = ("oful", "fedlinucb", "async-linucb", "dislinucb")
 TABLES = ("radii", "horizons", "thresholds", "adversaries", "floor")
 
-ALPHA_SCALES = dict.fromkeys(LAYERED, (0.2, 0.15, 0.1, 0.07)) | dict.fromkeys(OPTIMISM, (1.0, 0.5, 0.2, 0.1, 0.05, 0.0))
+ALPHA_SCALES = dict.fromkeys(LAYERED, (0.2, 0.15, 0.1, 0.07)) | dict.fromkeys(
+    OPTIMISM, (1.0, 0.5, 0.2, 0.1, 0.05, 0.0)
+)
 ALPHA_SCALES["async"] = (0.5, 0.2, 0.15, 0.12, 0.1, 0.085, 0.07, 0.05)
-RIDGES = dict.fromkeys(LAYERED, (1.0, 0.1)) | dict.fromkeys(OPTIMISM, (1.0,)) | {"async": (1.0, 0.3, 0.1)}
+RIDGES = (
+    dict.fromkeys(LAYERED, (1.0, 0.1))
+    | dict.fromkeys(OPTIMISM, (1.0,))
+    | {"async": (1.0, 0.3, 0.1)}
+)
 
-ABOUT_THE_BEST = ((1.0, 0.1), (1.0, 0.07), (0.3, 0.12), (0.3, 0.1), (0.1, 0.15), (0.1, 0.12), (0.1, 0.1))  # ridge, alpha_scale
+ABOUT_THE_BEST = (
+    (1.0, 0.1),
+    (1.0, 0.07),
+    (0.3, 0.12),
+    (0.3, 0.1),
+    (0.1, 0.15),
+    (0.1, 0.12),
+    (0.1, 0.1),
+)  # ridge, alpha_scale
 
 CS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)
 DS = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the theorem's
@@ -53,11 +67,27 @@ class Case:
 
 
 def synthetic(
-    name: str, dim: int, n_arms: int, n_clients: int, sd: float, horizon: int, kind: Any = fsl.SyntheticProblem
+    name: str,
+    dim: int,
+    n_arms: int,
+    n_clients: int,
+    sd: float,
+    horizon: int,
+    kind: Any = fsl.SyntheticProblem,
 ) -> Case:
     def make(variant: str, seed: int, **attack: Any) -> fsl.Problem:
-        noise = {"noise": "bounded", "R": 1.0, "sigma_high": sd} if variant == "variance" else {"noise_scale": sd}
-        return kind(dim, n_arms, n_clients, **(noise | ({"noise": "corrupted"} | attack if attack else {})), seed=seed)
+        noise = (
+            {"noise": "bounded", "R": 1.0, "sigma_high": sd}
+            if variant == "variance"
+            else {"noise_scale": sd}
+        )
+        return kind(
+            dim,
+            n_arms,
+            n_clients,
+            **(noise | ({"noise": "corrupted"} | attack if attack else {})),
+            seed=seed,
+        )
 
     return Case(name, horizon, make)
 
@@ -74,7 +104,15 @@ SYNTHETIC = (
     SMALL,
     synthetic("wide", 64, 10, 8, 0.1, 40_000),
     synthetic("quiet", 10, 10, 5, 0.01, 40_000),
-    synthetic("fixed arms", 10, 20, 10, 0.3, 40_000, functools.partial(fsl.FixedArmsProblem, own_arms=True)),
+    synthetic(
+        "fixed arms",
+        10,
+        20,
+        10,
+        0.3,
+        40_000,
+        functools.partial(fsl.FixedArmsProblem, own_arms=True),
+    ),
 )
 DIGITS = Case("digits", 40_000, lambda variant, seed: fsl.DigitsProblem(n_clients=10, seed=seed))
 
@@ -100,14 +138,23 @@ class Plan:
     threads: int
     shorter: int = 1
 
-    def measured(self, jobs: Iterable[tuple[str, Case, dict[str, Any], dict[str, Any]]]) -> np.ndarray:
+    def measured(
+        self, jobs: Iterable[tuple[str, Case, dict[str, Any], dict[str, Any]]]
+    ) -> np.ndarray:
         """Regret as a share of uniform play's, communication, and the share of regret in the second half: jobs × seeds × 3."""
         runs = list(itertools.product(jobs, range(self.seeds)))
         with ThreadPoolExecutor(self.threads) as pool:
             found = list(pool.map(lambda run: self.played(*run[0], seed=run[1]), runs))
         return np.array(found).reshape(-1, self.seeds, 3)
 
-    def played(self, variant: str, case: Case, parameters: dict[str, Any], attack: dict[str, Any], seed: int) -> tuple:
+    def played(
+        self,
+        variant: str,
+        case: Case,
+        parameters: dict[str, Any],
+        attack: dict[str, Any],
+        seed: int,
+    ) -> tuple:
         problem = case.make(variant, seed, **attack)
         rounds = case.horizon // self.shorter // problem.n_clients
         parameters = dict(parameters)
@@ -183,7 +230,9 @@ def print_radii(plan: Plan, variant: str) -> None:
     found = plan.measured(jobs).reshape(len(grid), len(plan.cases), plan.seeds, 3)
     shares, ratios, chosen = found[..., 0], Ratios.of(found[..., 0], plan.cases), preset_of(variant)
     names = [case.name for case in plan.cases]
-    print_head(f"{variant}: radii", "ridge", "alpha_scale", *names, "geometric mean ratio", "worst ratio")
+    print_head(
+        f"{variant}: radii", "ridge", "alpha_scale", *names, "geometric mean ratio", "worst ratio"
+    )
     for i, parameters in enumerate(grid):
         words = [f"{value:g}" for value in parameters.values()]
         words = [f"**{word}**" for word in words] if parameters == chosen else words
@@ -198,13 +247,28 @@ def print_horizons(plan: Plan, variant: str) -> None:
     cases = (
         synthetic("long, T = 2 000 000", 16, 16, 4, 0.1, 2_000_000),
         synthetic("loud, T = 1 000 000", 16, 16, 4, 1.0, 1_000_000),
-        synthetic("fixed arms, shared, M = 5, T = 400 000", 10, 20, 5, 0.3, 400_000, fsl.FixedArmsProblem),
+        synthetic(
+            "fixed arms, shared, M = 5, T = 400 000", 10, 20, 5, 0.3, 400_000, fsl.FixedArmsProblem
+        ),
     )
-    jobs = [(variant, case, {"ridge": ridge, "alpha_scale": alpha}, {}) for ridge, alpha in ABOUT_THE_BEST for case in cases]
+    jobs = [
+        (variant, case, {"ridge": ridge, "alpha_scale": alpha}, {})
+        for ridge, alpha in ABOUT_THE_BEST
+        for case in cases
+    ]
     found = plan.measured(jobs).mean(axis=1).reshape(len(ABOUT_THE_BEST), len(cases), 3)
-    print_head(f"{variant}: long runs (second half)", "ridge", "alpha_scale", *(case.name for case in cases))
+    print_head(
+        f"{variant}: long runs (second half)",
+        "ridge",
+        "alpha_scale",
+        *(case.name for case in cases),
+    )
     for (ridge, alpha), row in zip(ABOUT_THE_BEST, found, strict=True):
-        print_row(f"{ridge:g}", f"{alpha:g}", *(f"{percent(share)} ({100 * late:.0f} %)" for share, _, late in row))
+        print_row(
+            f"{ridge:g}",
+            f"{alpha:g}",
+            *(f"{percent(share)} ({100 * late:.0f} %)" for share, _, late in row),
+        )
 
 
 def print_thresholds(plan: Plan, variant: str) -> None:
@@ -218,7 +282,10 @@ def print_thresholds(plan: Plan, variant: str) -> None:
     label = name.replace("times_D", "D, times the theorem's")
     print_head(f"{variant}: regret and communication", label, *(case.name for case in plan.cases))
     for value, row in zip(values, found, strict=True):
-        print_row(f"{value:g}", *(f"{percent(share)} / {communication:.0f}" for share, communication, _ in row))
+        print_row(
+            f"{value:g}",
+            *(f"{percent(share)} / {communication:.0f}" for share, communication, _ in row),
+        )
 
 
 def print_adversaries(plan: Plan, variant: str) -> None:
@@ -226,11 +293,19 @@ def print_adversaries(plan: Plan, variant: str) -> None:
     if variant != "robust":
         return
     cases, preset = (PAPER, LOUD, SMALL), preset_of("robust")["alpha_scale"]
-    attacks = [{"corruption": budget, "adversary": adversary} for budget in BUDGETS for adversary in ADVERSARIES]
+    attacks = [
+        {"corruption": budget, "adversary": adversary}
+        for budget in BUDGETS
+        for adversary in ADVERSARIES
+    ]
     seen = [{"corruption": 0.0}, *attacks]
     grid = list(itertools.product(ATTACKED_ALPHA_SCALES, CORRUPTION_SCALES))
-    settings = [("robust", {"alpha_scale": alpha, "corruption_scale": scale}) for alpha, scale in grid] + [("async", {})]
-    jobs = [(who, case, given, attack) for who, given in settings for case in cases for attack in seen]
+    settings = [
+        ("robust", {"alpha_scale": alpha, "corruption_scale": scale}) for alpha, scale in grid
+    ] + [("async", {})]
+    jobs = [
+        (who, case, given, attack) for who, given in settings for case in cases for attack in seen
+    ]
     shares = plan.measured(jobs)[..., 0].reshape(len(settings), len(cases), len(seen), plan.seeds)
 
     for case, of_case in zip(cases, np.moveaxis(shares, 1, 0), strict=True):
@@ -243,7 +318,11 @@ def print_adversaries(plan: Plan, variant: str) -> None:
     attacked = shares[:-1, :, 1:].reshape(len(grid), -1, plan.seeds)
     ratios = Ratios.of(attacked, [PAPER] * attacked.shape[1])
     print_head(
-        "robust: ratios over all that are attacked", "alpha_scale", "corruption_scale", "geometric mean ratio", "worst ratio"
+        "robust: ratios over all that are attacked",
+        "alpha_scale",
+        "corruption_scale",
+        "geometric mean ratio",
+        "worst ratio",
     )
     for (alpha, scale), geometric, worst in zip(grid, ratios.geometric, ratios.worst, strict=True):
         print_row(f"{alpha:g}", f"{scale:g}", f"{geometric:.2f}", f"{worst:.1f}")
@@ -255,7 +334,9 @@ def print_floor(plan: Plan, variants: Sequence[str]) -> None:
     shares = plan.measured(jobs)[..., 0].reshape(len(variants), len(plan.cases), plan.seeds)
     print_head("The presets: mean (worst seed)", "variant", *(case.name for case in plan.cases))
     for variant, row in zip(variants, shares, strict=True):
-        print_row(f"`{variant}`", *(f"{percent(each.mean())} ({percent(each.max())})" for each in row))
+        print_row(
+            f"`{variant}`", *(f"{percent(each.mean())} ({percent(each.max())})" for each in row)
+        )
 
 
 # --- command line --------------------------------------------------------------------------------------------------------
@@ -263,22 +344,33 @@ def print_floor(plan: Plan, variants: Sequence[str]) -> None:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", nargs="*", metavar="table or variant", help=f"{', '.join(TABLES)}; or variants. [all]")
-    parser.add_argument("--movielens", metavar="FOLDER", help="a MovieLens release, for real data beside the digits")
+    parser.add_argument(
+        "what",
+        nargs="*",
+        metavar="table or variant",
+        help=f"{', '.join(TABLES)}; or variants. [all]",
+    )
+    parser.add_argument(
+        "--movielens", metavar="FOLDER", help="a MovieLens release, for real data beside the digits"
+    )
     parser.add_argument("--seeds", type=int, default=6, help="runs of each setting. [6]")
     parser.add_argument("--threads", type=int, default=2, help="runs at a time. [2]")
     parser.add_argument("--quick", action="store_true", help="two seeds, a quarter of each horizon")
     given = parser.parse_args()
     for word in given.what:
         if word not in (*TABLES, *LAYERED, *OPTIMISM):
-            parser.error(f"{word!r} is neither a table ({', '.join(TABLES)}) nor one of {', '.join(LAYERED + OPTIMISM)}")
+            parser.error(
+                f"{word!r} is neither a table ({', '.join(TABLES)}) nor one of {', '.join(LAYERED + OPTIMISM)}"
+            )
     return given
 
 
 def main() -> None:
     given = options()
     cases = (*SYNTHETIC, DIGITS, *([movielens(given.movielens)] if given.movielens else []))
-    plan = Plan(cases, 2, given.threads, 4) if given.quick else Plan(cases, given.seeds, given.threads)
+    plan = (
+        Plan(cases, 2, given.threads, 4) if given.quick else Plan(cases, given.seeds, given.threads)
+    )
     variants = [word for word in given.what if word not in TABLES] or [*LAYERED, *OPTIMISM]
     tables = [word for word in given.what if word in TABLES] or list(TABLES)
     by_variant = {"radii": print_radii, "horizons": print_horizons, "thresholds": print_thresholds}

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin.benchmark import FixedRadius, best_of, kernel_timing, peak_timing, widths_flops
+from fedsuplin.microbench.numpy_linucb import FixedRadius
+from fedsuplin.microbench.timing import (
+    count_width_flops,
+    make_kernel_timing,
+    make_peak_timing,
+    take_best,
+)
 from fedsuplin_ext import measure, norms
 from fedsuplin_ext.loop import Engine
 
@@ -33,7 +39,11 @@ def repeated(benchmark, kernel, data, flops, kernels):
     benchmark.group = f"{kernel.__name__} d={data.d}"
     seen = []
     benchmark.pedantic(lambda: seen.append(kernel(data, repeats, kernels)), rounds=20)
-    benchmark.extra_info |= {"repeats": repeats, "microseconds": 1e6 * min(seen), "gigaflops": flops / min(seen) / 1e9}
+    benchmark.extra_info |= {
+        "repeats": repeats,
+        "microseconds": 1e6 * min(seen),
+        "gigaflops": flops / min(seen) / 1e9,
+    }
 
 
 @on_each_path
@@ -41,11 +51,15 @@ def repeated(benchmark, kernel, data, flops, kernels):
 @over_arms
 def test_widths(benchmark, dim, n_arms, kernels):
     data = measure.Data(dim, n_arms)
-    width, estimate = norms.norms_and_estimates(data.inverse, data.theta_hat[:dim].copy(), data.contexts, kernels)
+    width, estimate = norms.norms_and_estimates(
+        data.inverse, data.theta_hat[:dim].copy(), data.contexts, kernels
+    )
     inverse, x = data.inverse[:, :dim], data.contexts
-    np.testing.assert_allclose(width, np.sqrt(np.einsum("ia,ia->a", x, inverse @ x)), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(
+        width, np.sqrt(np.einsum("ia,ia->a", x, inverse @ x)), rtol=1e-11, atol=1e-13
+    )
     np.testing.assert_allclose(estimate, data.theta_hat[:dim] @ x, rtol=1e-11, atol=1e-11)
-    repeated(benchmark, measure.widths, data, widths_flops(dim, n_arms), kernels)
+    repeated(benchmark, measure.widths, data, count_width_flops(dim, n_arms), kernels)
 
 
 @on_each_path
@@ -78,7 +92,15 @@ def test_factorise(benchmark, dim, kernels):
 def assert_inverse_of_its_gram(dim, kernels, *, refresh, pulls=40):
     problem = fsl.SyntheticProblem(dim, 4, 1, seed=dim)
     algorithm = fsl.make(
-        "oful", dim=dim, n_arms=4, n_clients=1, horizon=pulls, noise=FixedRadius(), ridge=1.0, trigger="always", lazy=True
+        "oful",
+        dim=dim,
+        n_arms=4,
+        n_clients=1,
+        horizon=pulls,
+        noise=FixedRadius(),
+        ridge=1.0,
+        trigger="always",
+        lazy=True,
     )
     engine = Engine(algorithm, kernels=kernels, refresh=refresh)
     assert engine.play(problem.stream(pulls, None).take(pulls)) == ("done", pulls)
@@ -91,26 +113,33 @@ def assert_inverse_of_its_gram(dim, kernels, *, refresh, pulls=40):
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("dim, n_arms, share", [(25, 20, 0.45), (64, 50, 0.70), (128, 100, 0.70), (256, 1000, 0.70)])
+@pytest.mark.parametrize(
+    "dim, n_arms, share", [(25, 20, 0.45), (64, 50, 0.70), (128, 100, 0.70), (256, 1000, 0.70)]
+)
 def test_widths_reach_their_share_of_the_fma_peak(dim, n_arms, share, tell):
-    flops = widths_flops(dim, n_arms)
-    widths = kernel_timing(measure.widths, measure.Data(dim, n_arms), flops)
+    flops = count_width_flops(dim, n_arms)
+    widths = make_kernel_timing(measure.widths, measure.Data(dim, n_arms), flops)
 
     def reached(seconds, flop):
         return flops * flop / seconds
 
-    best = reached(*until(lambda times: reached(*times) >= share, widths, peak_timing()))
+    best = reached(*until(lambda times: reached(*times) >= share, widths, make_peak_timing()))
     tell(f"widths d={dim} K={n_arms}: {100 * best:.0f} % of the FMA peak")
     assert best >= share
 
 
 @pytest.mark.timing
 @pytest.mark.parametrize(
-    "sizes, low, high", [(((64, 100), (128, 100)), 0.0, 4.5), (((64, 100), (64, 1000)), 8.0, 12.5)], ids=["in d", "in K"]
+    "sizes, low, high",
+    [(((64, 100), (128, 100)), 0.0, 4.5), (((64, 100), (64, 1000)), 8.0, 12.5)],
+    ids=["in d", "in K"],
 )
 def test_widths_cost_what_the_maths_says(sizes, low, high, tell):
     """Twice the dimension at most 4.5 times the time; ten times the arms about ten times."""
-    small, large = (kernel_timing(measure.widths, measure.Data(*size), widths_flops(*size)) for size in sizes)
+    small, large = (
+        make_kernel_timing(measure.widths, measure.Data(*size), count_width_flops(*size))
+        for size in sizes
+    )
     before, after = until(lambda times: low <= times[1] / times[0] <= high, small, large)
     tell(f"widths from (d, K) = {sizes[0]} to {sizes[1]}: {after / before:.2f} times the time")
     assert low <= after / before <= high
@@ -119,7 +148,7 @@ def test_widths_cost_what_the_maths_says(sizes, low, high, tell):
 def until(enough, *timings):
     """The best times over 300 turns and, while they are not good enough, over more of them."""
     end = time.perf_counter() + PATIENCE
-    best = best_of(300, *timings)
+    best = take_best(300, *timings)
     while not enough(best) and time.perf_counter() < end:
-        best = np.minimum(best, best_of(20, *timings)).tolist()
+        best = np.minimum(best, take_best(20, *timings)).tolist()
     return best

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin import reference
-from fedsuplin.benchmark import HORIZON, PAPER, FixedRadius, NumpyLinUCB, best_of, first_rows, loop_timing, play_rows, timed
-from fedsuplin.run import make_for
+from fedsuplin.algorithm.making import make_for
+from fedsuplin.microbench.numpy_linucb import FixedRadius, NumpyLinUCB, play_rows, take_first_rows
+from fedsuplin.microbench.settings import HORIZON, PAPER
+from fedsuplin.microbench.timing import make_loop_timing, make_timing, take_best
+from fedsuplin.reference.twin import run_reference
 
 D, K = PAPER["dim"], PAPER["n_arms"]
 RIDGE, RADIUS = 1.0, 0.5
@@ -33,7 +35,9 @@ class ContextualBandits:
     def __init__(self) -> None:
         from contextualbandits.linreg import LinearRegression
 
-        self.model = LinearRegression(lambda_=RIDGE, fit_intercept=False, method="sm", use_float=False)
+        self.model = LinearRegression(
+            lambda_=RIDGE, fit_intercept=False, method="sm", use_float=False
+        )
 
     def select(self, rows):
         return int(self.model.predict_ucb(rows, RADIUS).argmax())
@@ -66,7 +70,9 @@ class Mabwiser:
         from mabwiser.mab import MAB, LearningPolicy
 
         self.bandit = MAB(list(range(K)), LearningPolicy.LinUCB(alpha=RADIUS, l2_lambda=RIDGE))
-        self.bandit.fit([0], [0.0], np.zeros((1, D)))  # it wants a fit before the first prediction; this one teaches nothing
+        self.bandit.fit(
+            [0], [0.0], np.zeros((1, D))
+        )  # it wants a fit before the first prediction; this one teaches nothing
 
     def select(self, rows):
         self.context = rows[:1]
@@ -98,13 +104,23 @@ def paper():
 def alone():
     """One client in the ball, where no two arms tie, from arrays: what the engine plays is what NumPy is given."""
     problem = fsl.SyntheticProblem(**PAPER, noise_scale=0.1, contexts="ball", seed=0)
-    rows, noise = first_rows(problem, 2000)
-    return fsl.ArrayProblem(rows, np.zeros(len(rows), int), theta=problem.theta, noise=noise), rows, problem.theta, noise
+    rows, noise = take_first_rows(problem, 2000)
+    return (
+        fsl.ArrayProblem(rows, np.zeros(len(rows), int), theta=problem.theta, noise=noise),
+        rows,
+        problem.theta,
+        noise,
+    )
 
 
 def oful_for(problem) -> fsl.Algorithm:
     """Our round that does what the others do: one layer, one radius, nobody to talk to."""
-    return make_for("oful", problem, problem.horizon, {"noise": FixedRadius(RADIUS), "ridge": RIDGE, "trigger": "never"})
+    return make_for(
+        "oful",
+        problem,
+        problem.horizon,
+        {"noise": FixedRadius(RADIUS), "ridge": RIDGE, "trigger": "never"},
+    )
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------
@@ -130,7 +146,9 @@ def test_mabwiser_is_a_linucb_for_each_arm(alone):
     for arm in range(K):
         mine = x[arms == arm]
         inverse = np.linalg.inv(RIDGE * np.eye(D) + mine.T @ mine)
-        expected = context @ inverse @ mine.T @ rewards[arms == arm] + RADIUS * np.sqrt(context @ inverse @ context)
+        expected = context @ inverse @ mine.T @ rewards[arms == arm] + RADIUS * np.sqrt(
+            context @ inverse @ context
+        )
         assert told[arm] == pytest.approx(expected, rel=1e-9)
 
 
@@ -154,9 +172,11 @@ def test_a_round_of_a_peer(benchmark, alone, name):
 def test_async_is_10_times_faster_than_a_numpy_linucb_although_it_does_more(paper, tell):
     """All pulls of the paper's setting, practical preset: six layers and 20 clients against one layer and one player."""
     algorithm = make_for("async", paper, HORIZON, {})
-    rows, noise = first_rows(paper, 4000)
-    ours, theirs = best_of(
-        8, loop_timing(algorithm, paper, HORIZON), timed(lambda: play_rows(linucb(), rows, paper.theta, noise))
+    rows, noise = take_first_rows(paper, 4000)
+    ours, theirs = take_best(
+        8,
+        make_loop_timing(algorithm, paper, HORIZON),
+        make_timing(lambda: play_rows(linucb(), rows, paper.theta, noise)),
     )
     compare(tell, "async", ours / HORIZON, "NumPy LinUCB", theirs / len(rows), at_least=10)
 
@@ -165,9 +185,9 @@ def test_async_is_10_times_faster_than_a_numpy_linucb_although_it_does_more(pape
 def test_async_is_150_times_faster_than_the_reference(paper, tell):
     """All pulls of both, drawing included in the reference's time, where it is not seen."""
     algorithm = make_for("async", paper, HORIZON, {})
-    (ours,) = best_of(4, loop_timing(algorithm, paper, HORIZON))
-    (theirs,) = best_of(1, timed(lambda: reference.run(algorithm, paper, horizon=HORIZON)))
-    ours = min(ours, *best_of(4, loop_timing(algorithm, paper, HORIZON)))
+    (ours,) = take_best(4, make_loop_timing(algorithm, paper, HORIZON))
+    (theirs,) = take_best(1, make_timing(lambda: run_reference(algorithm, paper, horizon=HORIZON)))
+    ours = min(ours, *take_best(4, make_loop_timing(algorithm, paper, HORIZON)))
     compare(tell, "async", ours / HORIZON, "reference", theirs / HORIZON, at_least=150)
 
 
@@ -177,15 +197,17 @@ def test_our_oful_round_is_25_times_faster_than_a_peers(alone, name, tell):
     problem, rows, theta, noise = alone
     rows, noise = rows[:PEER_ROUNDS], noise[:PEER_ROUNDS]
     algorithm = oful_for(problem)
-    ours, theirs = best_of(
+    ours, theirs = take_best(
         8,
-        loop_timing(algorithm, problem, problem.horizon),
-        timed(lambda: play_rows(PEERS[name](), rows, theta, noise)),
+        make_loop_timing(algorithm, problem, problem.horizon),
+        make_timing(lambda: play_rows(PEERS[name](), rows, theta, noise)),
     )
     compare(tell, "oful", ours / problem.horizon, name, theirs / len(rows), at_least=25)
 
 
 def compare(tell, us, ours, them, theirs, *, at_least):
     """Seconds a round of both."""
-    tell(f"{us}: {1e6 * ours:.2f} µs a round, {them}: {1e6 * theirs:.1f} µs, {theirs / ours:.1f} times")
+    tell(
+        f"{us}: {1e6 * ours:.2f} µs a round, {them}: {1e6 * theirs:.1f} µs, {theirs / ours:.1f} times"
+    )
     assert theirs >= at_least * ours

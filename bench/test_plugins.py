@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin.benchmark import HORIZON, NOISE, PAPER, best_of
-from fedsuplin.run import chunk_size, make_for
+from fedsuplin.algorithm.making import make_for
+from fedsuplin.microbench.settings import HORIZON, NOISE, PAPER
+from fedsuplin.microbench.timing import take_best
+from fedsuplin.simulation.loop import choose_chunk_size
 from fedsuplin_ext.loop import Engine
 
 DEMO = Path(__file__).parents[1] / "examples/fedsuplin-demo/src/fedsuplin_demo/__init__.py"
@@ -66,7 +68,9 @@ def test_weights_that_matter_are_the_same_in_numba_and_in_python(demo):
         fsl.Setting(**PAPER, horizon=HORIZON, ridge=0.1)
     )
     forms = weighting, weighting.weight
-    assert_same_pulls([make_for("robust", CORRUPTED, HORIZON, {"weighting": form}) for form in forms], CORRUPTED)
+    assert_same_pulls(
+        [make_for("robust", CORRUPTED, HORIZON, {"weighting": form}) for form in forms], CORRUPTED
+    )
 
 
 def assert_same_pulls(algorithms, problem):
@@ -87,18 +91,27 @@ def test_a_numba_weighting_takes_at_most_1_3_times_the_built_in(weightings, tell
 def test_numba_weights_that_matter_take_at_most_1_3_times_the_built_ins(demo, tell):
     """The smooth weights are not the capped ones, so the two runs differ in some of their pulls."""
     weighting = demo.SmoothCorruption(corruption=NOISE["robust"]["corruption"])
-    algorithms = [make_for("robust", CORRUPTED, HORIZON, other) for other in ({}, {"weighting": weighting})]
-    assert times_the_built_in("numba weighting, weights below 1", algorithms, CORRUPTED, tell) <= 1.3
+    algorithms = [
+        make_for("robust", CORRUPTED, HORIZON, other) for other in ({}, {"weighting": weighting})
+    ]
+    assert (
+        times_the_built_in("numba weighting, weights below 1", algorithms, CORRUPTED, tell) <= 1.3
+    )
 
 
 @pytest.mark.timing
 def test_a_python_trigger_takes_at_most_1_5_times_the_built_in(triggers, tell):
     built_in, _ = triggers
-    assert times_the_built_in(f"Python trigger, C={built_in.trigger.C:g}", triggers, PLAIN, tell) <= 1.5
+    assert (
+        times_the_built_in(f"Python trigger, C={built_in.trigger.C:g}", triggers, PLAIN, tell)
+        <= 1.5
+    )
 
 
 def times_the_built_in(what, algorithms, problem, tell):
-    built_in, other = best_of(TURNS, *(cpu_timing(algorithm, problem) for algorithm in algorithms))
+    built_in, other = take_best(
+        TURNS, *(cpu_timing(algorithm, problem) for algorithm in algorithms)
+    )
     tell(
         f"{what}: {1e6 * other / HORIZON:.2f} µs a round, built-in: {1e6 * built_in / HORIZON:.2f} µs, "
         f"{other / built_in:.2f} times"
@@ -110,7 +123,11 @@ def cpu_timing(algorithm, problem):
     """The loop of a run, as `fedsuplin.run` plays it: each chunk is drawn just before, and drawing does not count."""
 
     def timing():
-        stream, size, seconds = problem.stream(HORIZON, problem.arrival), chunk_size(algorithm), 0.0
+        stream, size, seconds = (
+            problem.stream(HORIZON, problem.arrival),
+            choose_chunk_size(algorithm),
+            0.0,
+        )
         engine = Engine(algorithm, budget=stream.budget)
         for start in range(0, HORIZON, size):
             chunk = stream.take(min(size, HORIZON - start))

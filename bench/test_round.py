@@ -10,8 +10,10 @@ from __future__ import annotations
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin.benchmark import HORIZON, PAPER, NumpyLinUCB, best_of, first_rows, play_rows, timed
-from fedsuplin.run import arrival_for
+from fedsuplin.microbench.numpy_linucb import NumpyLinUCB, play_rows, take_first_rows
+from fedsuplin.microbench.settings import HORIZON, PAPER
+from fedsuplin.microbench.timing import make_timing, take_best
+from fedsuplin.simulation.preparing import choose_arrival
 from fedsuplin_ext.loop import Engine
 
 ROUNDS = 2000
@@ -23,12 +25,16 @@ def test_a_round_of_the_engine_costs_less_than_a_fifth_of_a_numpy_linucb_round(v
     """With the default preset, contexts drawn beforehand for both."""
     problem = fsl.SyntheticProblem(**PAPER, noise_scale=0.1, seed=0)
     algorithm = fsl.make(variant, **PAPER, horizon=HORIZON, noise_scale=0.1)
-    chunk = problem.stream(HORIZON, arrival_for(algorithm, problem, HORIZON)).take(ROUNDS)
-    rows, noise = first_rows(problem, ROUNDS)
-    engine_time, numpy_time = best_of(
+    chunk = problem.stream(HORIZON, choose_arrival(algorithm, problem, HORIZON)).take(ROUNDS)
+    rows, noise = take_first_rows(problem, ROUNDS)
+    engine_time, numpy_time = take_best(
         7,
-        timed(lambda: Engine(algorithm).play(chunk)),
-        timed(lambda: play_rows(NumpyLinUCB(PAPER["dim"], PAPER["n_arms"], 1.0, 0.5), rows, problem.theta, noise)),
+        make_timing(lambda: Engine(algorithm).play(chunk)),
+        make_timing(
+            lambda: play_rows(
+                NumpyLinUCB(PAPER["dim"], PAPER["n_arms"], 1.0, 0.5), rows, problem.theta, noise
+            )
+        ),
     )
     tell(
         f"{variant}: {1e6 * engine_time / ROUNDS:.2f} µs a round (six layers, {PAPER['n_clients']} clients), NumPy LinUCB "

@@ -32,9 +32,14 @@ def test_a_synthetic_run_costs_at_most_two_and_a_half_times_its_loop(variant, ti
     horizon = 1_000_000 if timed else 20_000
     problem = fsl.SyntheticProblem(**PAPER, seed=0)
     results = [fsl.run(variant, problem, horizon=horizon) for _ in range(3 if timed else 1)]
-    assert all(result.regret[-1] == results[0].regret[-1] < 0.05 * result.uniform_regret[-1] for result in results)
+    assert all(
+        result.regret[-1] == results[0].regret[-1] < 0.05 * result.uniform_regret[-1]
+        for result in results
+    )
     ratio = min(result.wall_time / result.loop_time for result in results)
-    tell(f"{variant}, T = {horizon:,}: {results[0].microseconds:.2f} µs a pull in the loop, run / loop = {ratio:.2f}")
+    tell(
+        f"{variant}, T = {horizon:,}: {results[0].microseconds:.2f} µs a pull in the loop, run / loop = {ratio:.2f}"
+    )
     if timed:
         assert ratio <= 2.5
 
@@ -52,7 +57,9 @@ print(time.perf_counter() - before, int(re.search(r"VmHWM:\\s+(\\d+)", open("/pr
 
 def run_apart(horizon: int) -> tuple[float, float]:
     """Seconds and peak megabytes of a run in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(horizon)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(horizon)], capture_output=True, text=True, check=True
+    )
     seconds, megabytes = map(float, done.stdout.split())
     return seconds, megabytes
 
@@ -61,19 +68,25 @@ def test_a_long_run_is_fast_and_needs_no_more_memory_than_a_short_one(timed, tel
     short, long = 10_000, 10_000_000 if timed else 200_000
     _, little = run_apart(short)
     seconds, much = run_apart(long)
-    tell(f"d = K = 8, T = {long:,}: {seconds:.1f} s, {much:.0f} MB at most, {little:.0f} MB at T = {short:,}")
+    tell(
+        f"d = K = 8, T = {long:,}: {seconds:.1f} s, {much:.0f} MB at most, {little:.0f} MB at T = {short:,}"
+    )
     assert much - little < 100
     if timed:
         assert seconds < 30
 
 
 def one_run(seed: int) -> float:
-    return float(fsl.run("async", fsl.SyntheticProblem(**PAPER, seed=seed), horizon=100_000).regret[-1])
+    return float(
+        fsl.run("async", fsl.SyntheticProblem(**PAPER, seed=seed), horizon=100_000).regret[-1]
+    )
 
 
 def test_two_threads_do_close_to_twice_the_runs_of_one(timed, tell):
     with ThreadPoolExecutor(2) as pool:
-        np.testing.assert_array_equal(list(pool.map(one_run, range(2))), [one_run(seed) for seed in range(2)])
+        np.testing.assert_array_equal(
+            list(pool.map(one_run, range(2))), [one_run(seed) for seed in range(2)]
+        )
         if not timed:
             return
         best = 0.0

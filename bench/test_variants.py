@@ -13,16 +13,20 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin import reference
-from fedsuplin.benchmark import HORIZON, NOISE, PAPER, VARIANTS, best_of, loop_timing
-from fedsuplin.run import arrival_for, make_for
+from fedsuplin.algorithm.making import make_for
+from fedsuplin.microbench.settings import HORIZON, NOISE, PAPER, VARIANTS
+from fedsuplin.microbench.timing import make_loop_timing, take_best
+from fedsuplin.reference.twin import run_reference
+from fedsuplin.simulation.preparing import choose_arrival
 from fedsuplin_ext.loop import Engine
 
 SIZES = ((5, 5), (5, 100), (25, 20), (64, 20), (64, 100), (128, 100), (256, 20), (25, 1000))  # d, K
 CLIENTS = (1, 20, 100_000)
 BYTES = 16 << 20  # of contexts drawn beforehand
 CHECKED = 120  # pulls against the reference
-CHEAP = 64  # the largest d and K that are checked so, and for at most 20 clients: the reference is slow
+CHEAP = (
+    64  # the largest d and K that are checked so, and for at most 20 clients: the reference is slow
+)
 SMALL_D = 1e-3
 
 
@@ -83,7 +87,7 @@ def test_a_round(benchmark, case):
     algorithm = make_for(case.variant, problem, case.horizon, case.parameters)
     if case.is_cheap:
         assert_same_as_the_reference(algorithm, problem)
-    stream = problem.stream(case.horizon, arrival_for(algorithm, problem, case.horizon))
+    stream = problem.stream(case.horizon, choose_arrival(algorithm, problem, case.horizon))
     chunk = stream.take(case.rounds)
     benchmark.group = f"a round d={case.dim} K={case.n_arms} M={case.n_clients}"
     benchmark.extra_info["rounds"] = case.rounds
@@ -98,7 +102,7 @@ def test_a_round(benchmark, case):
 
 def assert_same_as_the_reference(algorithm, problem):
     ours = fsl.run(algorithm, problem, horizon=CHECKED, record="all")
-    theirs = reference.run(algorithm, problem, horizon=CHECKED)
+    theirs = run_reference(algorithm, problem, horizon=CHECKED)
     np.testing.assert_array_equal(ours.arms, theirs.arms)
     np.testing.assert_array_equal(ours.layers, theirs.layers)
     np.testing.assert_array_equal(ours.communication, theirs.communication)
@@ -111,9 +115,13 @@ def assert_same_as_the_reference(algorithm, problem):
 def test_a_round_with_the_theorems_threshold_costs_at_most_2_5_times_one_with_few_syncs(tell):
     """At the paper's setting, all of its pulls: with C = 1/M² more than half of them communicate."""
     problem = fsl.SyntheticProblem(**PAPER, seed=0)
-    few, many = (make_for("async", problem, HORIZON, {"C": C}) for C in (1.0, PAPER["n_clients"] ** -2))
+    few, many = (
+        make_for("async", problem, HORIZON, {"C": C}) for C in (1.0, PAPER["n_clients"] ** -2)
+    )
     assert fsl.run(many, problem, horizon=HORIZON).communication[-1] > HORIZON / 2
-    few_time, many_time = best_of(8, *(loop_timing(algorithm, problem, HORIZON) for algorithm in (few, many)))
+    few_time, many_time = take_best(
+        8, *(make_loop_timing(algorithm, problem, HORIZON) for algorithm in (few, many))
+    )
     tell(
         f"C = 1: {1e6 * few_time / HORIZON:.2f} µs a round, C = 1/M²: {1e6 * many_time / HORIZON:.2f} µs, "
         f"{many_time / few_time:.2f} times"

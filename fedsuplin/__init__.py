@@ -1,90 +1,42 @@
-"""fedsuplin: federated linear bandits at compiled speed."""
+"""fedsuplin: federated linear bandits at compiled speed.
+
+Importing it is cheap: each name is loaded when it is first used. What plugin authors need is in
+:mod:`fedsuplin.plugin`, and the errors are in :mod:`fedsuplin.errors`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from ._shared.lazy_names import make_lazy_names
 
-from .algorithm import Algorithm, Variant, make
-from .client import Client, Decision
-from .comparison import Comparison, compare
-from .datasets import ClassificationProblem, DigitsProblem, MovieLensProblem, problem_from_table
-from .doubling import Doubling
-from .errors import (
-    FederationError,
-    FederationWarning,
-    FedsuplinError,
-    InterruptedRun,
-    InvalidInput,
-    MissingExtra,
-    NumericalError,
-    PluginError,
-    PluginWarning,
-    UnknownName,
-)
-from .fixed_arms import FixedArmsProblem
-from .hookspecs import hookimpl
-from .problem import ArrayProblem, Chunk, Problem, Stream, SyntheticProblem
-from .result import RunResult
-from .run import run
-from .server import Server
-from .setting import Setting
-from .sweep import SweepResult, sweep
-from .version import __version__
+# Every public name, and the module that defines it. The stub beside this file has the same names for type checkers and editors.
+_HOMES = {
+    "Algorithm": "fedsuplin.algorithm.algorithm",
+    "ArrayProblem": "fedsuplin.problems.arrays",
+    "AsyncConnection": "fedsuplin.federation.async_connection",
+    "ClassificationProblem": "fedsuplin.problems.classification",
+    "Client": "fedsuplin.live.client",
+    "Comparison": "fedsuplin.study.comparison",
+    "Connection": "fedsuplin.federation.connection",
+    "Decision": "fedsuplin.live.client",
+    "DigitsProblem": "fedsuplin.problems.classification",
+    "Doubling": "fedsuplin.algorithm.doubling",
+    "FedsuplinError": "fedsuplin.errors",
+    "FixedArmsProblem": "fedsuplin.problems.fixed_arms",
+    "MovieLensProblem": "fedsuplin.problems.movielens",
+    "RunResult": "fedsuplin.simulation.result",
+    "Server": "fedsuplin.live.server",
+    "SweepResult": "fedsuplin.study.sweeps",
+    "SyntheticProblem": "fedsuplin.problems.synthetic",
+    "Variant": "fedsuplin.contracts.variant",
+    "__version__": "fedsuplin._shared.version",
+    "compare": "fedsuplin.study.comparison",
+    "connect": "fedsuplin.federation.connection",
+    "connect_async": "fedsuplin.federation.async_connection",
+    "make": "fedsuplin.algorithm.making",
+    "problem_from_table": "fedsuplin.problems.tables",
+    "run": "fedsuplin.simulation.runner",
+    "sweep": "fedsuplin.study.sweeps",
+}
 
-if TYPE_CHECKING:
-    from .federation.connection import AsyncConnection, Connection, connect, connect_async
-
-__all__ = [
-    "Algorithm",
-    "ArrayProblem",
-    "AsyncConnection",
-    "Chunk",
-    "ClassificationProblem",
-    "Client",
-    "Comparison",
-    "Connection",
-    "Decision",
-    "DigitsProblem",
-    "Doubling",
-    "FederationError",
-    "FederationWarning",
-    "FedsuplinError",
-    "FixedArmsProblem",
-    "InterruptedRun",
-    "InvalidInput",
-    "MissingExtra",
-    "MovieLensProblem",
-    "NumericalError",
-    "PluginError",
-    "PluginWarning",
-    "Problem",
-    "RunResult",
-    "Server",
-    "Setting",
-    "Stream",
-    "SweepResult",
-    "SyntheticProblem",
-    "UnknownName",
-    "Variant",
-    "__version__",
-    "compare",
-    "connect",
-    "connect_async",
-    "hookimpl",
-    "make",
-    "problem_from_table",
-    "run",
-    "sweep",
-]
-
-NETWORK = ("AsyncConnection", "Connection", "connect", "connect_async")
-
-
-def __getattr__(name: str) -> Any:
-    """What needs the network is imported when it is first used: a simulation does without."""
-    if name not in NETWORK:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .federation import connection
-
-    globals().update({each: getattr(connection, each) for each in NETWORK})
-    return globals()[name]
+__all__ = list(_HOMES)  # noqa: PLE0605
+__getattr__, __dir__ = make_lazy_names(globals(), _HOMES)

@@ -1,4 +1,4 @@
-"""The one family of exceptions: whatever fedsuplin raises on purpose is a FedsuplinError."""
+"""The exceptions that fedsuplin raises on purpose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .result import RunResult
+    from .simulation.result import RunResult
 
 
 class FedsuplinError(Exception):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from .algorithm import Variant
+    from .contracts.variant import Variant
 
 NAMESPACE = "fedsuplin"
 hookspec = pluggy.HookspecMarker(NAMESPACE)

@@ -21,8 +21,12 @@ from . import hookspecs
 from .errors import InvalidInput, PluginError, PluginWarning, unknown
 
 HOOK_PREFIX = "fedsuplin_register_"
-KINDS = tuple(name.removeprefix(HOOK_PREFIX) for name in vars(hookspecs) if name.startswith(HOOK_PREFIX))
-SINGULAR = {"policies": "policy"} | {kind: kind.removesuffix("s").replace("_", " ") for kind in KINDS if kind != "policies"}
+KINDS = tuple(
+    name.removeprefix(HOOK_PREFIX) for name in vars(hookspecs) if name.startswith(HOOK_PREFIX)
+)
+SINGULAR = {"policies": "policy"} | {
+    kind: kind.removesuffix("s").replace("_", " ") for kind in KINDS if kind != "policies"
+}
 REQUIRED = {
     "triggers": ("fires",),
     "weightings": ("weight",),
@@ -57,10 +61,14 @@ class Registry:
     """Names to factories, for each kind of plugin. The library uses the one instance `plugins` below."""
 
     def __init__(self, entry_points: Callable[[], Any] | None = None) -> None:
-        self._entry_points = entry_points or (lambda: importlib.metadata.entry_points(group=hookspecs.NAMESPACE))
+        self._entry_points = entry_points or (
+            lambda: importlib.metadata.entry_points(group=hookspecs.NAMESPACE)
+        )
         self._manager = pluggy.PluginManager(hookspecs.NAMESPACE)
         self._manager.add_hookspecs(hookspecs)
-        self._factories: dict[str, dict[str, tuple[Callable[..., Any], Source]]] = {kind: {} for kind in KINDS}
+        self._factories: dict[str, dict[str, tuple[Callable[..., Any], Source]]] = {
+            kind: {} for kind in KINDS
+        }
         self._sources: list[Source] = []
         self._loaded = False
         self._lock = threading.RLock()
@@ -83,17 +91,21 @@ class Registry:
     def create(self, kind: str, name: str, parameters: dict[str, Any]) -> Any:
         """Make the plugin `name` with its parameters, and check that it offers what its kind must."""
         factory, source = self.factory(kind, name), self._of(kind)[name][1]
-        missing = [key for key in needed_by(factory) if key not in parameters]
+        missing = [key for key in list_needed_parameters(factory) if key not in parameters]
         if missing:
             how = ", ".join(f"{key}=…" for key in missing)
-            raise MissingParameter(f"{SINGULAR[kind]} {name!r} needs {' and '.join(missing)}: give {how}")
+            raise MissingParameter(
+                f"{SINGULAR[kind]} {name!r} needs {' and '.join(missing)}: give {how}"
+            )
         try:
             plugin = factory(**parameters)
         except InvalidInput:
             raise
         except Exception as error:
-            raise PluginError(f"{SINGULAR[kind]} {name!r} of {source} could not be made: {error}") from error
-        return check(kind, plugin, name)
+            raise PluginError(
+                f"{SINGULAR[kind]} {name!r} of {source} could not be made: {error}"
+            ) from error
+        return check_plugin(kind, plugin, name)
 
     def sources(self) -> list[Source]:
         """Every entry point that was found, loaded or failed."""
@@ -107,7 +119,10 @@ class Registry:
 
     def name_of(self, kind: str, factory: Callable[..., Any]) -> str | None:
         """The name that a factory is registered under, if it is."""
-        return next((name for name, (registered, _) in self._of(kind).items() if registered is factory), None)
+        return next(
+            (name for name, (registered, _) in self._of(kind).items() if registered is factory),
+            None,
+        )
 
     def _of(self, kind: str) -> dict[str, tuple[Callable[..., Any], Source]]:
         if kind not in self._factories:
@@ -130,21 +145,28 @@ class Registry:
 
     def _in_order(self) -> Iterator[Any]:
         """Ours first, so that nobody can take a built-in's name; the rest in a fixed order."""
-        return iter(sorted(self._entry_points(), key=lambda e: (package_of(e)[0] != "fedsuplin", package_of(e)[0], e.name)))
+        return iter(
+            sorted(
+                self._entry_points(),
+                key=lambda e: (find_package(e)[0] != "fedsuplin", find_package(e)[0], e.name),
+            )
+        )
 
     def _load_one(self, entry_point: Any) -> None:
-        source = Source(entry_point.name, *package_of(entry_point))
+        source = Source(entry_point.name, *find_package(entry_point))
         self._sources.append(source)
         try:
             self.add(entry_point.load(), source)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # SystemExit too: a plugin does not end the program of its user
+        except (
+            BaseException
+        ) as error:  # SystemExit too: a plugin does not end the program of its user
             source.error = f"{type(error).__name__}: {error}"
 
     def add(self, module: Any, source: Source) -> None:
         """Take all that a module registers, or, if anything in it is wrong, nothing of it."""
-        found = hook_names(self._manager, module)
+        found = _list_hook_names(self._manager, module)
         misspelt = [name for name in found if name.removeprefix(HOOK_PREFIX) not in KINDS]
         if misspelt:
             raise unknown("hook", misspelt[0], [HOOK_PREFIX + kind for kind in KINDS])
@@ -152,64 +174,86 @@ class Registry:
         self._manager.register(module, name=f"{source.package}:{source.entry_point}")
         for hook in found:
             kind = hook.removeprefix(HOOK_PREFIX)
-            getattr(module, hook)(register=lambda name, factory, kind=kind: self._offer(offered, kind, name, factory))
+            getattr(module, hook)(
+                register=lambda name, factory, kind=kind: self._offer(offered, kind, name, factory)
+            )
         for (kind, name), factory in offered.items():
             self._factories[kind][name] = (factory, source)
         source.hooks, source.registered = found, list(offered)
 
     def _offer(
-        self, offered: dict[tuple[str, str], Callable[..., Any]], kind: str, name: str, factory: Callable[..., Any]
+        self,
+        offered: dict[tuple[str, str], Callable[..., Any]],
+        kind: str,
+        name: str,
+        factory: Callable[..., Any],
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise PluginError(f"a {SINGULAR[kind]} is registered under {name!r}; the name must be a non-empty string")
+            raise PluginError(
+                f"a {SINGULAR[kind]} is registered under {name!r}; the name must be a non-empty string"
+            )
         if "+" in name or name.split() != [name]:
             raise PluginError(f"{SINGULAR[kind]} {name!r}: a name has no + and no blanks in it")
         if kind == "variants" and not callable(factory):
-            factory = functools.partial(itself, factory)  # data: there is nothing to make
+            factory = functools.partial(_return_variant, factory)  # data: there is nothing to make
         if not callable(factory):
-            raise PluginError(f"{SINGULAR[kind]} {name!r} is registered with {factory!r}, which can't be called to make one")
+            raise PluginError(
+                f"{SINGULAR[kind]} {name!r} is registered with {factory!r}, which can't be called to make one"
+            )
         if name in self._factories[kind]:
-            raise PluginError(f"{SINGULAR[kind]} {name!r} is already registered by {self._factories[kind][name][1]}")
+            raise PluginError(
+                f"{SINGULAR[kind]} {name!r} is already registered by {self._factories[kind][name][1]}"
+            )
         if (kind, name) in offered:
             raise PluginError(f"{SINGULAR[kind]} {name!r} is registered twice")
         offered[kind, name] = factory
 
 
-def itself(variant: Any) -> Any:
-    return variant
-
-
-def check(kind: str, plugin: Any, name: str | None = None) -> Any:
+def check_plugin(kind: str, plugin: Any, name: str | None = None) -> Any:
     """`plugin` itself, if it offers what its kind must."""
-    missing = [needed for needed in REQUIRED[kind] if not any(hasattr(plugin, name) for name in needed.split(" or "))]
+    missing = [
+        needed
+        for needed in REQUIRED[kind]
+        if not any(hasattr(plugin, name) for name in needed.split(" or "))
+    ]
     if missing:
         what = f"{SINGULAR[kind]} {name!r}" if name else f"{plugin!r}, given as a {SINGULAR[kind]},"
         raise PluginError(f"{what} lacks {', '.join(missing)}; see fedsuplin.protocols")
     return plugin
 
 
-def parameters_of(factory: Callable[..., Any]) -> list[str]:
+def list_parameters(factory: Callable[..., Any]) -> list[str]:
     """The keywords that a factory takes."""
     return [
-        name for name, p in inspect.signature(factory).parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        name
+        for name, p in inspect.signature(factory).parameters.items()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
 
 
-def needed_by(factory: Callable[..., Any]) -> list[str]:
+def list_needed_parameters(factory: Callable[..., Any]) -> list[str]:
     """The keywords that a factory can't do without."""
     signature = inspect.signature(factory)
-    return [name for name in parameters_of(factory) if signature.parameters[name].default is inspect.Parameter.empty]
+    return [
+        name
+        for name in list_parameters(factory)
+        if signature.parameters[name].default is inspect.Parameter.empty
+    ]
 
 
-def hook_names(manager: pluggy.PluginManager, module: Any) -> list[str]:
+def _list_hook_names(manager: pluggy.PluginManager, module: Any) -> list[str]:
     """The names in a module that are marked as hook implementations."""
     return [name for name in dir(module) if manager.parse_hookimpl_opts(module, name) is not None]
 
 
-def package_of(entry_point: Any) -> tuple[str, str]:
+def find_package(entry_point: Any) -> tuple[str, str]:
     """The distribution that an entry point belongs to, and its version."""
     distribution = getattr(entry_point, "dist", None)
     return (distribution.name, distribution.version) if distribution else ("unknown", "?")
+
+
+def _return_variant(variant: Any) -> Any:
+    return variant
 
 
 plugins = Registry()

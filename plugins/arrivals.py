@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedsuplin import hookimpl
-from fedsuplin_ext.draws import keyed_permutation
+from fedsuplin.plugin import hookimpl, keyed_permutation
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,9 @@ class RoundRobin:
 
     in_rounds: ClassVar[bool] = True
 
-    def clients(self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int) -> np.ndarray:
+    def clients(
+        self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int
+    ) -> np.ndarray:
         return (np.arange(start, stop) % n_clients).astype(np.int32)
 
 
@@ -28,7 +29,9 @@ class ClickLeave:
 
     in_rounds: ClassVar[bool] = False
 
-    def clients(self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int) -> np.ndarray:
+    def clients(
+        self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int
+    ) -> np.ndarray:
         return (np.arange(start, stop) * n_clients // horizon).astype(np.int32)
 
 
@@ -38,7 +41,9 @@ class Random:
 
     in_rounds: ClassVar[bool] = False
 
-    def clients(self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int) -> np.ndarray:
+    def clients(
+        self, start: int, stop: int, *, n_clients: int, horizon: int, seed: int
+    ) -> np.ndarray:
         return (keyed_permutation(start, stop, horizon, seed) % n_clients).astype(np.int32)
 
 

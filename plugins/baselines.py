@@ -13,15 +13,21 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import LowLevelCallable
 
-from fedsuplin import InvalidInput, Setting, Variant, hookimpl
-from fedsuplin.bounds import Bound, Claim
-from fedsuplin.setting import exceeding, finite, positive
-from fedsuplin_ext import formulas
-from fedsuplin_ext.rules import from_cython
+from fedsuplin.plugin import (
+    Bound,
+    Claim,
+    InvalidInput,
+    Setting,
+    Variant,
+    add_rounding_margin,
+    check_finite,
+    check_positive,
+    formulas,
+    from_cython,
+    hookimpl,
+)
 from fedsuplin_plugins.noise import Gaussian, SelfNormalised
 from fedsuplin_plugins.triggers import TimedDeterminant
-
-# --- triggers ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,9 @@ class DisLinUCBTrigger(TimedDeterminant):
     @staticmethod
     def theorem(setting: Setting) -> float:
         rounds = setting.rounds
-        return max(0.0, rounds * math.log(setting.n_clients * rounds) / (setting.dim * setting.n_clients))
+        return max(
+            0.0, rounds * math.log(setting.n_clients * rounds) / (setting.dim * setting.n_clients)
+        )
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,17 @@ class UploadDownload:
     def __post_init__(self) -> None:
         for name in ("gamma_u", "gamma_d"):
             value = getattr(self, name)
-            if value is not None and finite(name, value) < 1:
-                raise InvalidInput(f"{name} is a ratio of determinants, so it must be at least 1, not {value!r}")
+            if value is not None and check_finite(name, value) < 1:
+                raise InvalidInput(
+                    f"{name} is a ratio of determinants, so it must be at least 1, not {value!r}"
+                )
 
     def bind(self, setting: Setting) -> UploadDownload:
         default = math.exp(1 / setting.n_clients)
         given = {name: getattr(self, name) for name in ("gamma_u", "gamma_d")}
-        return replace(self, **{name: default if value is None else value for name, value in given.items()})
+        return replace(
+            self, **{name: default if value is None else value for name, value in given.items()}
+        )
 
     @property
     def push_threshold(self) -> float:
@@ -66,17 +78,16 @@ class UploadDownload:
     def _threshold(self, name: str) -> float:
         ratio: float | None = getattr(self, name)
         if ratio is None:
-            raise InvalidInput(f"this UploadDownload has no {name} yet: call bind(setting), or give it")
-        return exceeding(math.log(ratio))
+            raise InvalidInput(
+                f"this UploadDownload has no {name} yet: call bind(setting), or give it"
+            )
+        return add_rounding_margin(math.log(ratio))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
 
     def compiled(self) -> LowLevelCallable:
         return from_cython(formulas, "gain_above", self.threshold)
-
-
-# --- noise models ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,16 +97,16 @@ class SinglePlayer(Gaussian):
     drawn_as: ClassVar[str] = "gaussian"
 
     def n_layers(self, setting: Setting) -> int:
-        return super().n_layers(alone(setting))
+        return super().n_layers(reduce_to_one_client(setting))
 
     def radii(self, setting: Setting) -> np.ndarray:
-        return super().radii(alone(setting))
+        return super().radii(reduce_to_one_client(setting))
 
     def target_widths(self, setting: Setting) -> np.ndarray:
-        return super().target_widths(alone(setting))
+        return super().target_widths(reduce_to_one_client(setting))
 
 
-def alone(setting: Setting) -> Setting:
+def reduce_to_one_client(setting: Setting) -> Setting:
     return replace(setting, n_clients=1, horizon=max(1, setting.horizon // setting.n_clients))
 
 
@@ -112,9 +123,11 @@ class FedLinUCBNoise(SelfNormalised):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.C is not None:
-            object.__setattr__(self, "C", positive("C", self.C))
+            object.__setattr__(self, "C", check_positive("C", self.C))
         if self.radius not in ("theorem", "self-normalised"):
-            raise InvalidInput(f"radius must be 'theorem' or 'self-normalised', not {self.radius!r}")
+            raise InvalidInput(
+                f"radius must be 'theorem' or 'self-normalised', not {self.radius!r}"
+            )
 
     def bind(self, setting: Setting) -> FedLinUCBNoise:
         return self if self.C is not None else replace(self, C=1 / setting.n_clients**2)
@@ -126,8 +139,15 @@ class FedLinUCBNoise(SelfNormalised):
             raise InvalidInput("this FedLinUCBNoise has no C yet: call bind(setting), or give it")
         C, M, bias = self.C, setting.n_clients, math.sqrt(setting.ridge) * self.theta_bound
         pulls = setting.horizon / (min(C, 1) * setting.ridge)
-        centralised = self.noise_scale * math.sqrt(setting.dim * math.log((1 + pulls) / self.delta)) + bias
-        return np.array([self.alpha_scale * (bias + (math.sqrt(1 + M * C) + M * math.sqrt(2 * C)) * centralised)])
+        centralised = (
+            self.noise_scale * math.sqrt(setting.dim * math.log((1 + pulls) / self.delta)) + bias
+        )
+        return np.array(
+            [
+                self.alpha_scale
+                * (bias + (math.sqrt(1 + M * C) + M * math.sqrt(2 * C)) * centralised)
+            ]
+        )
 
     def radius_growth(self, setting: Setting) -> tuple[float, float]:
         return super().radius_growth(setting) if self.radius != "theorem" else (0.0, 0.0)
@@ -145,11 +165,8 @@ def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> Non
     register("fedlinucb", FedLinUCBNoise)
 
 
-# --- variants --------------------------------------------------------------------------------------------------------------
-
 # Radii of one-layer optimism at half of OFUL's. Measured in docs/presets.md: right for oful, large for those that talk.
 HALF = {"alpha_scale": 0.5}
-
 OFUL = Variant(
     summary="OFUL (LinUCB): each client alone, one layer, the arm with the largest upper bound",
     policy="optimism",

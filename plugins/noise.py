@@ -13,10 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedsuplin import InvalidInput, Setting, hookimpl
-from fedsuplin.setting import not_negative, positive, probability
-
-__all__ = ["Bounded", "Corrupted", "Gaussian", "SelfNormalised"]
+from fedsuplin.plugin import (
+    InvalidInput,
+    Setting,
+    check_not_negative,
+    check_positive,
+    check_probability,
+    hookimpl,
+)
 
 
 @dataclass(frozen=True)
@@ -29,22 +33,24 @@ class Gaussian:
     alpha_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_scale", not_negative("noise_scale", self.noise_scale))
+        object.__setattr__(self, "noise_scale", check_not_negative("noise_scale", self.noise_scale))
         check_radius_parameters(self)
 
     def n_layers(self, setting: Setting) -> int:
-        return 1 + ceil_log2(setting.dim)
+        return 1 + compute_ceil_log2(setting.dim)
 
     def radii(self, setting: Setting) -> np.ndarray:
         """α_0 = √λB + σ√(d ln(2M²T/δ)), α_s = √λB + σ√(2 ln(2KMT ln d/δ)), all times alpha_scale."""
         bias = math.sqrt(setting.ridge) * self.theta_bound
-        first = bias + self.noise_scale * layer_zero_term(setting, self.delta)
-        later = bias + self.noise_scale * independent_term(setting, self.delta)
+        first = bias + self.noise_scale * compute_layer_zero_term(setting, self.delta)
+        later = bias + self.noise_scale * compute_independent_term(setting, self.delta)
         return self.alpha_scale * np.array([first] + [later] * (self.n_layers(setting) - 1))
 
     def target_widths(self, setting: Setting) -> np.ndarray:
         """w̄_s = 2^-s d^1.5/√T."""
-        return halving(setting.dim**1.5 / math.sqrt(setting.horizon), self.n_layers(setting))
+        return halve_repeatedly(
+            setting.dim**1.5 / math.sqrt(setting.horizon), self.n_layers(setting)
+        )
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
         return self.noise_scale * rng.standard_normal(n), np.full(n, self.noise_scale)
@@ -70,11 +76,15 @@ class Corrupted(Gaussian):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("corruption", "corruption_scale"):
-            object.__setattr__(self, name, not_negative(name, getattr(self, name)))
+            object.__setattr__(self, name, check_not_negative(name, getattr(self, name)))
         if self.adversary not in ADVERSARIES:
-            raise InvalidInput(f"adversary must be one of {', '.join(ADVERSARIES)}, not {self.adversary!r}")
-        if not_negative("share", self.share) > 1:
-            raise InvalidInput(f"share is a share of the pulls, so it must be at most 1, not {self.share!r}")
+            raise InvalidInput(
+                f"adversary must be one of {', '.join(ADVERSARIES)}, not {self.adversary!r}"
+            )
+        if check_not_negative("share", self.share) > 1:
+            raise InvalidInput(
+                f"share is a share of the pulls, so it must be at most 1, not {self.share!r}"
+            )
 
     @property
     def budget(self) -> float:
@@ -89,18 +99,24 @@ class Corrupted(Gaussian):
         return ADVERSARIES[self.adversary](rng, means, best, self.share)
 
 
-def show_the_opposite(rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float) -> np.ndarray:
+def show_the_opposite(
+    rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float
+) -> np.ndarray:
     return -2 * means
 
 
-def spoil_the_best(rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float) -> np.ndarray:
+def spoil_the_best(
+    rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float
+) -> np.ndarray:
     added = np.zeros_like(means)
     pulls = np.arange(len(means))
     added[pulls, best] = means.min(axis=1) - means[pulls, best]
     return added
 
 
-def add_anything(rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float) -> np.ndarray:
+def add_anything(
+    rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float
+) -> np.ndarray:
     """A row of numbers for each pull, the first of them whether it is changed: the same however pulls come in chunks."""
     drawn = rng.random((len(means), 1 + means.shape[1]))
     return np.where(drawn[:, :1] < share, 2 * drawn[:, 1:] - 1, 0.0)
@@ -129,14 +145,18 @@ class Bounded:
     sigma_high: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "R", positive("R", self.R))
+        object.__setattr__(self, "R", check_positive("R", self.R))
         check_radius_parameters(self)
         if self.layer_zero not in ("bernstein", "square-root"):
-            raise InvalidInput(f"layer_zero must be 'bernstein' or 'square-root', not {self.layer_zero!r}")
+            raise InvalidInput(
+                f"layer_zero must be 'bernstein' or 'square-root', not {self.layer_zero!r}"
+            )
         high = self.R if self.sigma_high is None else self.sigma_high
-        low = not_negative("sigma_low", self.sigma_low)
-        if not low <= not_negative("sigma_high", high) <= self.R:
-            raise InvalidInput(f"0 ≤ sigma_low ≤ sigma_high ≤ R must hold, not {low}, {high}, {self.R}")
+        low = check_not_negative("sigma_low", self.sigma_low)
+        if not low <= check_not_negative("sigma_high", high) <= self.R:
+            raise InvalidInput(
+                f"0 ≤ sigma_low ≤ sigma_high ≤ R must hold, not {low}, {high}, {self.R}"
+            )
 
     def n_layers(self, setting: Setting) -> int:
         return 1 + max(1, math.ceil(math.log2(self.R) + math.log2(setting.horizon)))
@@ -144,19 +164,25 @@ class Bounded:
     def radii(self, setting: Setting) -> np.ndarray:
         """α_0 = √λB + β (or + √(d ln(2M²T/δ))), α_s = √λB + √(2 ln(2KMT ln d/δ)): the weights normalise the noise."""
         bias = math.sqrt(setting.ridge) * self.theta_bound
-        term = self.bernstein_term if self.layer_zero == "bernstein" else layer_zero_term
-        later = bias + independent_term(setting, self.delta)
-        return self.alpha_scale * np.array([bias + term(setting, self.delta)] + [later] * (self.n_layers(setting) - 1))
+        term = self.bernstein_term if self.layer_zero == "bernstein" else compute_layer_zero_term
+        later = bias + compute_independent_term(setting, self.delta)
+        return self.alpha_scale * np.array(
+            [bias + term(setting, self.delta)] + [later] * (self.n_layers(setting) - 1)
+        )
 
     def bernstein_term(self, setting: Setting, delta: float) -> float:
         """β = 12√(d ln(1 + T²/(dλ)) ι) + 24ι√d + 6ι, ι = ln(32(ln(max(R√T, 1)) + 1)T²/δ)."""
         d, T = setting.dim, setting.horizon
         iota = math.log(32 * (math.log(max(self.R * math.sqrt(T), 1)) + 1) * T**2 / delta)
-        return 12 * math.sqrt(d * math.log(1 + T**2 / (d * setting.ridge)) * iota) + 24 * iota * math.sqrt(d) + 6 * iota
+        return (
+            12 * math.sqrt(d * math.log(1 + T**2 / (d * setting.ridge)) * iota)
+            + 24 * iota * math.sqrt(d)
+            + 6 * iota
+        )
 
     def target_widths(self, setting: Setting) -> np.ndarray:
         """w̄_s = 2^-s dR²."""
-        return halving(setting.dim * self.R**2, self.n_layers(setting))
+        return halve_repeatedly(setting.dim * self.R**2, self.n_layers(setting))
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
         u = rng.random((n, 2))
@@ -188,28 +214,30 @@ class SelfNormalised(Gaussian):
 
 
 def check_radius_parameters(model: Gaussian | Bounded) -> None:
-    object.__setattr__(model, "theta_bound", not_negative("theta_bound", model.theta_bound))
-    object.__setattr__(model, "delta", probability("delta", model.delta))
-    object.__setattr__(model, "alpha_scale", not_negative("alpha_scale", model.alpha_scale))
+    object.__setattr__(model, "theta_bound", check_not_negative("theta_bound", model.theta_bound))
+    object.__setattr__(model, "delta", check_probability("delta", model.delta))
+    object.__setattr__(model, "alpha_scale", check_not_negative("alpha_scale", model.alpha_scale))
 
 
-def layer_zero_term(setting: Setting, delta: float) -> float:
+def compute_layer_zero_term(setting: Setting, delta: float) -> float:
     """√(d ln(2M²T/δ)); for λ < 1 the logarithm takes T/λ in place of T."""
     pulls = setting.horizon / min(setting.ridge, 1.0)
     return math.sqrt(setting.dim * math.log(2 * setting.n_clients**2 * pulls / delta))
 
 
-def independent_term(setting: Setting, delta: float) -> float:
+def compute_independent_term(setting: Setting, delta: float) -> float:
     """√(2 ln(2KMT ln d/δ)): the rewards of a layer past the first are independent. ln d counts as ln 2 for d = 1."""
     log_dim = math.log(max(setting.dim, 2))
-    return math.sqrt(2 * math.log(2 * setting.n_arms * setting.n_clients * setting.horizon * log_dim / delta))
+    return math.sqrt(
+        2 * math.log(2 * setting.n_arms * setting.n_clients * setting.horizon * log_dim / delta)
+    )
 
 
-def ceil_log2(n: int) -> int:
+def compute_ceil_log2(n: int) -> int:
     return (n - 1).bit_length()
 
 
-def halving(first: float, n: int) -> np.ndarray:
+def halve_repeatedly(first: float, n: int) -> np.ndarray:
     return first * 0.5 ** np.arange(n)
 
 

@@ -13,9 +13,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedsuplin import Setting, Variant, hookimpl
-from fedsuplin.bounds import Bound, Claim
-from fedsuplin.design import Design, g_optimal, multi_client
+from fedsuplin.plugin import (
+    Bound,
+    Claim,
+    Design,
+    Setting,
+    Variant,
+    find_g_optimal_design,
+    find_multi_client_design,
+    hookimpl,
+)
 from fedsuplin_plugins.noise import Gaussian
 
 TIE = 1e-9
@@ -36,9 +43,6 @@ class PhasedNoise(Gaussian):
 
     def target_widths(self, setting: Setting) -> np.ndarray:
         return np.zeros(1)
-
-
-# --- PE: each client alone -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,10 @@ class EliminationPhases:
         self._kept = np.ones((n_clients, n_arms), bool)
         self._phase = np.zeros(n_clients, int)
         self._designs: dict[bytes, Design] = {}  # clients with the same arms left need but one
-        self.plan, self.idle = np.zeros((n_clients, n_arms), np.int64), np.zeros(n_clients, np.int64)
+        self.plan, self.idle = (
+            np.zeros((n_clients, n_arms), np.int64),
+            np.zeros(n_clients, np.int64),
+        )
         for client in range(n_clients):
             self._plan(client)
 
@@ -83,14 +90,18 @@ class EliminationPhases:
             self.plan[client, kept[0]] = horizon
             return
         design = self._design(arms)
-        scale = (noise.alpha_scale * noise.noise_scale) ** 2 * math.log(self._arms.shape[1] * phase * (phase + 1) / noise.delta)
-        pulls = np.ceil(np.ldexp(2 * design.value * design.weights * scale, min(2 * phase, MOST_DOUBLINGS)))
+        scale = (noise.alpha_scale * noise.noise_scale) ** 2 * math.log(
+            self._arms.shape[1] * phase * (phase + 1) / noise.delta
+        )
+        pulls = np.ceil(
+            np.ldexp(2 * design.value * design.weights * scale, min(2 * phase, MOST_DOUBLINGS))
+        )
         self.plan[client, kept] = np.where(design.weights > 0, np.clip(pulls, 1, horizon), 0)
 
     def _design(self, arms: np.ndarray) -> Design:
         key = arms.tobytes()
         if key not in self._designs:
-            self._designs[key] = g_optimal(arms)
+            self._designs[key] = find_g_optimal_design(arms)
         return self._designs[key]
 
     def _drop(self, client: int, counts: np.ndarray, sums: np.ndarray) -> None:
@@ -99,9 +110,6 @@ class EliminationPhases:
         theta_hat = np.linalg.pinv((counts * arms.T) @ arms, hermitian=True) @ (sums @ arms)
         estimates = np.where(self._kept[client], arms @ theta_hat, -np.inf)
         self._kept[client] = estimates >= estimates.max() - 2 * 0.5 ** self._phase[client]
-
-
-# --- Fed-PE: together --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,12 +155,16 @@ class SharedPhases:
         n_clients, n_arms, dim = self._arms.shape
         pulls_a_client = n_arms * dim * 2.0**self._phase
         self._phase += 1
-        if not self._arms[self._active].any():  # every arm left gives nothing: any will do, for good
+        if not self._arms[
+            self._active
+        ].any():  # every arm left gives nothing: any will do, for good
             self.plan = np.zeros((n_clients, n_arms), np.int64)
             self.plan[np.arange(n_clients), self._active.argmax(axis=1)] = self._algorithm.horizon
             return
-        weights = multi_client(self._arms, self._active, shared=self._shared).weights
-        self.plan = np.minimum(np.ceil(weights * pulls_a_client), self._algorithm.horizon).astype(np.int64)
+        weights = find_multi_client_design(self._arms, self._active, shared=self._shared).weights
+        self.plan = np.minimum(np.ceil(weights * pulls_a_client), self._algorithm.horizon).astype(
+            np.int64
+        )
         for client in np.flatnonzero(self.plan.sum(axis=1) == 0):
             self.plan[client, self._active[client].argmax()] = 1
 
@@ -186,17 +198,18 @@ class SharedPhases:
     def _traffic(self, counts: np.ndarray) -> dict[str, int]:
         """Up: the sums of each group that a client pulled. Down: the fit of each group, and the client's share of the design."""
         n_clients = len(counts)
-        pulled = np.array([counts[:, self._groups == group].any(axis=1) for group in np.unique(self._groups)])
+        pulled = np.array(
+            [counts[:, self._groups == group].any(axis=1) for group in np.unique(self._groups)]
+        )
         return {
             "communication": n_clients,
             "messages_up": n_clients,
             "messages_down": n_clients,
             "bytes_up": int(pulled.sum()) * self._payload,
-            "bytes_down": n_clients * int(pulled.any(axis=1).sum()) * self._payload + 8 * int(self._active.sum()),
+            "bytes_down": n_clients * int(pulled.any(axis=1).sum()) * self._payload
+            + 8 * int(self._active.sum()),
         }
 
-
-# --- registered --------------------------------------------------------------------------------------------------------------
 
 REGRET = Bound("√(d T log T)", d=0.5, T=0.5, log_T=0.5)
 PE = Variant(

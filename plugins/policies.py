@@ -12,11 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import LowLevelCallable
 
-from fedsuplin import hookimpl
-from fedsuplin_ext import formulas
-from fedsuplin_ext.rules import from_cython
-
-__all__ = ["Layered", "Optimism", "Uniform"]
+from fedsuplin.plugin import formulas, from_cython, hookimpl
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,9 @@ class Optimism:
 class Uniform:
     """Any arm that is there, each with the same probability: the floor that everything else is compared with."""
 
-    def choose(self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float) -> int:
+    def choose(
+        self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float
+    ) -> int:
         there = np.flatnonzero(estimates[0] > -np.inf)
         return int(there[int(draw * len(there))])
 

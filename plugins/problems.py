@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fedsuplin import ArrayProblem, DigitsProblem, FixedArmsProblem, MovieLensProblem, SyntheticProblem, hookimpl
+from fedsuplin.plugin import (
+    ArrayProblem,
+    DigitsProblem,
+    FixedArmsProblem,
+    MovieLensProblem,
+    SyntheticProblem,
+    hookimpl,
+)
 
 
 @hookimpl

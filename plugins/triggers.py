@@ -13,12 +13,16 @@ from typing import Any
 
 from scipy import LowLevelCallable
 
-from fedsuplin import InvalidInput, Setting, hookimpl
-from fedsuplin.setting import exceeding, not_negative, positive_integer
-from fedsuplin_ext import formulas
-from fedsuplin_ext.rules import from_cython
-
-__all__ = ["Always", "Determinant", "Never", "Periodic", "TimedDeterminant"]
+from fedsuplin.plugin import (
+    InvalidInput,
+    Setting,
+    add_rounding_margin,
+    check_not_negative,
+    check_positive_integer,
+    formulas,
+    from_cython,
+    hookimpl,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Determinant:
 
     def __post_init__(self) -> None:
         if self.C is not None:
-            object.__setattr__(self, "C", not_negative("C", self.C))
+            object.__setattr__(self, "C", check_not_negative("C", self.C))
 
     def bind(self, setting: Setting) -> Determinant:
         return self if self.C is not None else replace(self, C=self.theorem(setting))
@@ -42,7 +46,7 @@ class Determinant:
     def threshold(self) -> float:
         if self.C is None:
             raise InvalidInput("this Determinant has no C yet: call bind(setting), or give it")
-        return exceeding(math.log1p(self.C))
+        return add_rounding_margin(math.log1p(self.C))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return gain > self.threshold
@@ -59,7 +63,7 @@ class TimedDeterminant:
 
     def __post_init__(self) -> None:
         if self.D is not None:
-            object.__setattr__(self, "D", not_negative("D", self.D))
+            object.__setattr__(self, "D", check_not_negative("D", self.D))
 
     def bind(self, setting: Setting) -> TimedDeterminant:
         return self if self.D is not None else replace(self, D=self.theorem(setting))
@@ -72,8 +76,10 @@ class TimedDeterminant:
     @property
     def threshold(self) -> float:
         if self.D is None:
-            raise InvalidInput(f"this {type(self).__name__} has no D yet: call bind(setting), or give it")
-        return exceeding(self.D)
+            raise InvalidInput(
+                f"this {type(self).__name__} has no D yet: call bind(setting), or give it"
+            )
+        return add_rounding_margin(self.D)
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return elapsed * gain > self.threshold
@@ -89,7 +95,7 @@ class Periodic:
     every: int = 100
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "every", positive_integer("every", self.every))
+        object.__setattr__(self, "every", check_positive_integer("every", self.every))
 
     def fires(self, gain: float, elapsed: float) -> bool:
         return elapsed >= self.every

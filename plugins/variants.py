@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fedsuplin import Variant, hookimpl
-from fedsuplin.bounds import Bound, Claim
+from fedsuplin.plugin import Bound, Claim, Variant, hookimpl
 
 # Chosen by measurement over ten problems (docs/presets.md); each keyword can be given by the user instead.
 PRACTICAL = {"alpha_scale": 0.15, "ridge": 0.1}
-
 # Table 1 has async and sync; Theorems 3 and 4 give the extensions, whose regret also depends on σ_t and on C_p.
 REGRET = Bound("√(d T log³ T)", d=0.5, T=0.5, log_T=1.5)
 ASYNC_CLAIM = Claim(
@@ -29,7 +27,6 @@ SYNC_CLAIM = Claim(
     REGRET,
     Bound("d^(3/2) M^(3/2) log d", d=1.5, M=1.5, log_d=1),
 )
-
 ASYNC = Variant(
     summary="one client a time, syncs alone when it has learnt enough",
     theorem="Theorem 1",
@@ -58,11 +55,19 @@ ROBUST = Variant(
     noise="corrupted",
     weighting="corruption",
     # The weights hold the adversary off, and the noise down: little is needed in the radii for either.
-    presets={"theory": {}, "practical": {**PRACTICAL, "alpha_scale": 0.1, "corruption_scale": 0.05, "C": 1.0}},
+    presets={
+        "theory": {},
+        "practical": {**PRACTICAL, "alpha_scale": 0.1, "corruption_scale": 0.05, "C": 1.0},
+    },
 )
 
 
 @hookimpl
 def fedsuplin_register_variants(register: Callable[[str, Any], None]) -> None:
-    for name, variant in {"async": ASYNC, "sync": SYNC, "variance": VARIANCE, "robust": ROBUST}.items():
+    for name, variant in {
+        "async": ASYNC,
+        "sync": SYNC,
+        "variance": VARIANCE,
+        "robust": ROBUST,
+    }.items():
         register(name, variant)

@@ -9,12 +9,15 @@ from typing import Any
 
 from scipy import LowLevelCallable
 
-from fedsuplin import InvalidInput, Setting, hookimpl
-from fedsuplin.setting import not_negative, positive
-from fedsuplin_ext import formulas
-from fedsuplin_ext.rules import from_cython
-
-__all__ = ["CorruptionWeight", "Unit", "VarianceWeight"]
+from fedsuplin.plugin import (
+    InvalidInput,
+    Setting,
+    check_not_negative,
+    check_positive,
+    formulas,
+    from_cython,
+    hookimpl,
+)
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,9 @@ class CorruptionWeight:
     largest_weight = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "corruption", not_negative("corruption", self.corruption))
+        object.__setattr__(self, "corruption", check_not_negative("corruption", self.corruption))
         if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive("gamma", self.gamma))
+            object.__setattr__(self, "gamma", check_positive("gamma", self.gamma))
 
     def bind(self, setting: Setting) -> CorruptionWeight:
         if self.gamma is not None or self.corruption == 0:
@@ -54,7 +57,11 @@ class CorruptionWeight:
         return self.gamma / norm
 
     def compiled(self) -> LowLevelCallable:
-        return from_cython(formulas, "unit") if self.gamma is None else from_cython(formulas, "capped", self.gamma)
+        return (
+            from_cython(formulas, "unit")
+            if self.gamma is None
+            else from_cython(formulas, "capped", self.gamma)
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class VarianceWeight:
     def __post_init__(self) -> None:
         for name in ("R", "gamma", "rho"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, positive(name, getattr(self, name)))
+                object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     def bind(self, setting: Setting) -> VarianceWeight:
         gamma = self.gamma if self.gamma is not None else math.sqrt(self.R) / setting.dim**0.25
@@ -88,7 +95,9 @@ class VarianceWeight:
 
     def _constants(self) -> tuple[float, float]:
         if self.gamma is None or self.rho is None:
-            raise InvalidInput("this VarianceWeight has no gamma or rho yet: call bind(setting), or give both")
+            raise InvalidInput(
+                "this VarianceWeight has no gamma or rho yet: call bind(setting), or give both"
+            )
         return self.gamma, self.rho
 
 

@@ -14,7 +14,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 MARKERS = (
-    "measures(reason): time or memory, which the sanitizer build (bench/sanitize) spends many times over",
+    "measures(reason): time or memory, which the sanitizer build (bench/checks/sanitize) spends many times over",
     'compiles: needs a C compiler; pytest -m "not compiles" is for machines that have none',
     'tree: about the sources themselves, such as types, style, links and the site; pytest -m "not tree" is for a wheel',
     "posix: signals, forks and terminals; left out on Windows",

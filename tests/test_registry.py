@@ -72,7 +72,9 @@ def test_a_third_partys_trigger_is_found_by_name():
             "ImportError: no module named numba",
         ),
         (
-            EntryPoint("bad", "bad-package", module(fedsuplin_register_triggerz=lambda register: None)),
+            EntryPoint(
+                "bad", "bad-package", module(fedsuplin_register_triggerz=lambda register: None)
+            ),
             "unknown hook 'fedsuplin_register_triggerz'. Did you mean 'fedsuplin_register_triggers'",
         ),
         (EntryPoint("bad", "bad-package", registers("")), "the name must be a non-empty string"),
@@ -85,7 +87,11 @@ def test_a_third_partys_trigger_is_found_by_name():
 def test_a_broken_plugin_is_named_with_its_package_and_the_rest_works(broken, message):
     registry, said = loaded(broken, GOOD)
     assert registry.names("triggers") == ["nightly"]
-    assert len(said) == 1 and "plugin 'bad' of package bad-package 1.2 was left out" in said[0] and message in said[0]
+    assert (
+        len(said) == 1
+        and "plugin 'bad' of package bad-package 1.2 was left out" in said[0]
+        and message in said[0]
+    )
     assert [bool(source.error) for source in registry.sources()] == [True, False]
     with pytest.raises(fsl.UnknownName, match="bad-package 1.2 failed to load"):
         registry.factory("triggers", "thing")
@@ -94,7 +100,10 @@ def test_a_broken_plugin_is_named_with_its_package_and_the_rest_works(broken, me
 def test_a_name_that_is_taken_stays_with_its_first_owner():
     registry, said = loaded(EntryPoint("second", "z-package", registers("nightly")), GOOD)
     assert registry.owner("triggers", "nightly").package == "good-package"
-    assert "trigger 'nightly' is already registered by plugin 'good' of package good-package 1.2" in said[0]
+    assert (
+        "trigger 'nightly' is already registered by plugin 'good' of package good-package 1.2"
+        in said[0]
+    )
 
 
 def test_two_entry_points_of_one_name_in_two_packages_both_count():
@@ -105,9 +114,13 @@ def test_two_entry_points_of_one_name_in_two_packages_both_count():
 def test_nobody_takes_a_built_ins_name():
     """Ours come first, whatever the other package is called."""
     registry, said = loaded(
-        EntryPoint("a", "aaa", registers("nightly")), EntryPoint("triggers", "fedsuplin", registers("nightly"))
+        EntryPoint("a", "aaa", registers("nightly")),
+        EntryPoint("triggers", "fedsuplin", registers("nightly")),
     )
-    assert registry.owner("triggers", "nightly").package == "fedsuplin" and "already registered" in said[0]
+    assert (
+        registry.owner("triggers", "nightly").package == "fedsuplin"
+        and "already registered" in said[0]
+    )
 
 
 def test_a_plugin_registers_all_or_nothing():
@@ -115,7 +128,9 @@ def test_a_plugin_registers_all_or_nothing():
         register("one", Nightly)
         register("one", Nightly)
 
-    registry, said = loaded(EntryPoint("bad", "bad-package", module(fedsuplin_register_triggers=twice)))
+    registry, said = loaded(
+        EntryPoint("bad", "bad-package", module(fedsuplin_register_triggers=twice))
+    )
     assert registry.names("triggers") == [] and "trigger 'one' is registered twice" in said[0]
 
 
@@ -132,7 +147,10 @@ def test_a_factory_that_fails_is_named():
         raise RuntimeError("boom")
 
     registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", explode)))
-    with pytest.raises(fsl.PluginError, match="trigger 'odd' of plugin 'odd' of package odd-package 1.2 could not be made: boom"):
+    with pytest.raises(
+        fsl.PluginError,
+        match="trigger 'odd' of plugin 'odd' of package odd-package 1.2 could not be made: boom",
+    ):
         registry.create("triggers", "odd", {})
 
 
@@ -141,12 +159,16 @@ def test_parameters_without_a_default_that_are_not_given_are_named_with_what_to_
         return every, phase, jitter
 
     registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", periodic)))
-    with pytest.raises(fsl.InvalidInput, match="trigger 'odd' needs every and phase: give every=…, phase=…"):
+    with pytest.raises(
+        fsl.InvalidInput, match="trigger 'odd' needs every and phase: give every=…, phase=…"
+    ):
         registry.create("triggers", "odd", {})
 
 
 def test_an_unknown_kind_lists_the_kinds():
-    with pytest.raises(fsl.UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"):
+    with pytest.raises(
+        fsl.UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"
+    ):
         plugins.names("trigger")
 
 
@@ -207,16 +229,23 @@ class Noise:
 
 @pytest.mark.parametrize("n_layers", [0, -1, 1.0, True, "1", None])
 def test_a_noise_model_without_a_number_of_layers_is_refused(n_layers):
-    with pytest.raises(fsl.PluginError, match=rf"Noise\(\): n_layers must be a whole number of at least 1, not {n_layers!r}"):
+    with pytest.raises(
+        fsl.PluginError,
+        match=rf"Noise\(\): n_layers must be a whole number of at least 1, not {n_layers!r}",
+    ):
         fsl.make("async", **SIZES, horizon=10, noise=Noise(n_layers=lambda setting: n_layers))
 
 
 @pytest.mark.parametrize("what", ["radii", "target_widths", "radius_growth"])
 @pytest.mark.parametrize(
-    "wrong", [None, "wide", 1.0, [1.0, 1.0, 1.0], [[1.0]], [float("nan")] * 2, [float("inf")], [-1.0, 0.0]], ids=str
+    "wrong",
+    [None, "wide", 1.0, [1.0, 1.0, 1.0], [[1.0]], [float("nan")] * 2, [float("inf")], [-1.0, 0.0]],
+    ids=str,
 )
 def test_a_noise_model_with_other_than_finite_numbers_is_refused(what, wrong):
-    with pytest.raises(fsl.PluginError, match=rf"Noise\(\): {what} must be [12] finite numbers ≥ 0, not"):
+    with pytest.raises(
+        fsl.PluginError, match=rf"Noise\(\): {what} must be [12] finite numbers ≥ 0, not"
+    ):
         fsl.make("async", **SIZES, horizon=10, noise=Noise(**{what: lambda setting: wrong}))
 
 
@@ -225,7 +254,9 @@ def test_a_part_that_raises_when_it_is_told_the_setting_is_named(method):
     def explode(setting):
         raise ZeroDivisionError("no clients")
 
-    with pytest.raises(fsl.PluginError, match=rf"Noise\(\): {method} raised ZeroDivisionError: no clients") as caught:
+    with pytest.raises(
+        fsl.PluginError, match=rf"Noise\(\): {method} raised ZeroDivisionError: no clients"
+    ) as caught:
         fsl.make("async", **SIZES, horizon=10, noise=Noise(**{method: explode}))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

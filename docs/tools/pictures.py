@@ -73,7 +73,9 @@ def layers(look: Look) -> Figure:
     arms(axes[2], look, estimates, widths, second, second, played)
     title(axes[2], "Layer 2: a width > w̄₂", "play the widest, learn in this layer")
     arrow(axes[2], look.orange, (played - 1.6, 0.24), (played - 0.15, 0.5))
-    axes[2].text(played - 1.7, 0.2, "played", color=look.orange, fontsize=11, ha="right", va="center")
+    axes[2].text(
+        played - 1.7, 0.2, "played", color=look.orange, fontsize=11, ha="right", va="center"
+    )
     axes[0].set_ylabel("estimate r̂ ± width w")
     for each in axes:
         each.set(xlabel="arm", xlim=(-2.7, 7.6), ylim=(-0.45, 1.42))
@@ -82,7 +84,13 @@ def layers(look: Look) -> Figure:
 
 
 def arms(
-    axes: Axes, look: Look, estimates: np.ndarray, widths: np.ndarray, there: np.ndarray, kept: np.ndarray, played: int | None
+    axes: Axes,
+    look: Look,
+    estimates: np.ndarray,
+    widths: np.ndarray,
+    there: np.ndarray,
+    kept: np.ndarray,
+    played: int | None,
 ) -> None:
     for arm in np.flatnonzero(there):
         colour = look.orange if arm == played else look.blue if kept[arm] else look.quiet
@@ -109,7 +117,10 @@ def played(fires: Callable[[float, int], bool], everybody: bool) -> dict[str, An
     """Client 0 of a small one-layer federation: what it knows of one arm, its gain and its syncs, pull by pull."""
     rng = np.random.default_rng(3)
     server, watched = np.eye(DIM), np.eye(DIM)[0]
-    known, new = [np.eye(DIM) for _ in range(CLIENTS)], [np.zeros((DIM, DIM)) for _ in range(CLIENTS)]
+    known, new = (
+        [np.eye(DIM) for _ in range(CLIENTS)],
+        [np.zeros((DIM, DIM)) for _ in range(CLIENTS)],
+    )
     since = [0] * CLIENTS
     told: dict[str, Any] = {"lazy": [], "eager": [], "gain": [], "elapsed": [], "syncs": []}
     for pull in range(PULLS):
@@ -119,10 +130,15 @@ def played(fires: Callable[[float, int], bool], everybody: bool) -> dict[str, An
             x /= np.linalg.norm(x)
             new[client] += np.outer(x, x)
             since[client] += 1
-            gain = np.linalg.slogdet(known[client] + new[client])[1] - np.linalg.slogdet(known[client])[1]
+            gain = (
+                np.linalg.slogdet(known[client] + new[client])[1]
+                - np.linalg.slogdet(known[client])[1]
+            )
             if client == 0:
                 told["lazy"].append(float(np.sqrt(watched @ np.linalg.inv(known[0]) @ watched)))
-                told["eager"].append(float(np.sqrt(watched @ np.linalg.inv(known[0] + new[0]) @ watched)))
+                told["eager"].append(
+                    float(np.sqrt(watched @ np.linalg.inv(known[0] + new[0]) @ watched))
+                )
                 told["gain"].append(gain)
                 told["elapsed"].append(since[0])
             if fires(gain, since[client]):
@@ -143,12 +159,30 @@ def lazy_eager(look: Look) -> Figure:
     figure, axes = pyplot.subplots(figsize=(11, 3.4))
     pulls = np.arange(1, PULLS + 1)
     axes.step(
-        pulls, told["lazy"], where="post", color=look.blue, lw=2.4, label="lazy: from the last download alone (async family)"
+        pulls,
+        told["lazy"],
+        where="post",
+        color=look.blue,
+        lw=2.4,
+        label="lazy: from the last download alone (async family)",
     )
-    axes.plot(pulls, told["eager"], color=look.orange, lw=2.0, label="eager: with what was gathered since (sync family)")
+    axes.plot(
+        pulls,
+        told["eager"],
+        color=look.orange,
+        lw=2.0,
+        label="eager: with what was gathered since (sync family)",
+    )
     for number, sync in enumerate(told["syncs"]):
-        axes.axvline(sync, color=look.quiet, lw=0.9, ls=":", label=None if number else "this client syncs")
-    axes.set(xlabel="pulls of one client", ylabel="‖x‖ in A⁻¹, for one arm", xlim=(0, PULLS), yscale="log")
+        axes.axvline(
+            sync, color=look.quiet, lw=0.9, ls=":", label=None if number else "this client syncs"
+        )
+    axes.set(
+        xlabel="pulls of one client",
+        ylabel="‖x‖ in A⁻¹, for one arm",
+        xlim=(0, PULLS),
+        yscale="log",
+    )
     axes.set_yticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
     axes.minorticks_off()
     axes.legend(frameon=False, labelcolor=look.ink, loc="upper right", fontsize=10.5)
@@ -160,21 +194,31 @@ def triggers(look: Look) -> Figure:
     pulls = np.arange(1, PULLS + 1)
     one = played(lambda gain, elapsed: gain > np.log(2), everybody=False)
     saw(left, look, pulls, np.array(one["gain"]), float(np.log(2)), "ln(1 + C)")
-    title(left, "async: det(A+ΔA)/det(A) > 1 + C", "what one client has gained since its own last sync")
+    title(
+        left,
+        "async: det(A+ΔA)/det(A) > 1 + C",
+        "what one client has gained since its own last sync",
+    )
     left.set(xlabel="pulls of one client", ylabel="gain, ln det ratio")
     every = played(lambda gain, elapsed: elapsed * gain > 12, everybody=True)
     saw(right, look, pulls, np.array(every["elapsed"]) * np.array(every["gain"]), 12, "D")
-    title(right, "sync: (t − t_last) · ln det ratio > D", "time counts too; whoever fires, all sync")
+    title(
+        right, "sync: (t − t_last) · ln det ratio > D", "time counts too; whoever fires, all sync"
+    )
     right.set(xlabel="rounds", ylabel="elapsed · gain, of one client")
     return figure
 
 
-def saw(axes: Axes, look: Look, pulls: np.ndarray, values: np.ndarray, threshold: float, words: str) -> None:
+def saw(
+    axes: Axes, look: Look, pulls: np.ndarray, values: np.ndarray, threshold: float, words: str
+) -> None:
     axes.plot(pulls, values, color=look.blue, lw=1.8)
     fired = values > threshold
     axes.plot(pulls[fired], values[fired], "o", color=look.orange, ms=6)
     axes.axhline(threshold, color=look.green, ls="--", lw=1.6)
-    axes.text(PULLS, threshold * 1.03, words, color=look.green, ha="right", va="bottom", fontsize=11)
+    axes.text(
+        PULLS, threshold * 1.03, words, color=look.green, ha="right", va="bottom", fontsize=11
+    )
     axes.set(xlim=(0, PULLS), ylim=(0, 1.12 * max(values.max(), 1.2 * threshold)))
 
 
@@ -185,7 +229,14 @@ def talk(look: Look) -> Figure:
     figure, axes = pyplot.subplots(1, 4, figsize=(11, 3.6))
     cases = [
         ("One", 'syncs="one"', "async, variance, robust, fedlinucb", [1], [1], "all layers"),
-        ("All", 'syncs="all"', "sync, dislinucb", [0, 1, 2, 3], [0, 1, 2, 3], "the layers that ask"),
+        (
+            "All",
+            'syncs="all"',
+            "sync, dislinucb",
+            [0, 1, 2, 3],
+            [0, 1, 2, 3],
+            "the layers that ask",
+        ),
         ("Push", 'syncs="push"', "async-linucb", [1], [0, 3], "to whom it is news"),
         ("Nobody", 'trigger="never"', "oful, suplinucb, pe, greedy, uniform", [], [], ""),
     ]
@@ -197,20 +248,56 @@ def talk(look: Look) -> Figure:
         box(each, look, 0.6, 1.75, 1.8, 0.55, "server")
         for client in range(4):
             spoken = client in up or client in down
-            each.plot(client, 0, "o", ms=25, color=look.panel, markeredgecolor=look.ink if spoken else look.quiet, mew=1.6)
-            each.text(client, -0.02, str(client), ha="center", va="center", fontsize=11, color=look.ink if spoken else look.quiet)
+            each.plot(
+                client,
+                0,
+                "o",
+                ms=25,
+                color=look.panel,
+                markeredgecolor=look.ink if spoken else look.quiet,
+                mew=1.6,
+            )
+            each.text(
+                client,
+                -0.02,
+                str(client),
+                ha="center",
+                va="center",
+                fontsize=11,
+                color=look.ink if spoken else look.quiet,
+            )
         both = set(up) & set(down)
         for clients, colour, upwards in ((up, look.blue, True), (down, look.orange, False)):
             for client in clients:
                 shift = (-0.11 if upwards else 0.11) if client in both else 0
                 low, high = (client + shift, 0.36), (0.9 + 0.4 * client + shift, 1.7)
                 ends = (high, low) if upwards else (low, high)
-                each.annotate("", *ends, arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.9, "shrinkA": 0, "shrinkB": 0})
+                each.annotate(
+                    "",
+                    *ends,
+                    arrowprops={
+                        "arrowstyle": "-|>",
+                        "color": colour,
+                        "lw": 1.9,
+                        "shrinkA": 0,
+                        "shrinkB": 0,
+                    },
+                )
         each.text(
-            1.5, -0.68, who.replace(", greedy", ",\ngreedy").replace(", robust", ",\nrobust"), ha="center", va="top", fontsize=9.5
+            1.5,
+            -0.68,
+            who.replace(", greedy", ",\ngreedy").replace(", robust", ",\nrobust"),
+            ha="center",
+            va="top",
+            fontsize=9.5,
         )
         each.text(
-            3.75, 1.02, what.replace(" that ", "\nthat ").replace(" it ", "\nit "), ha="right", fontsize=9, color=look.orange
+            3.75,
+            1.02,
+            what.replace(" that ", "\nthat ").replace(" it ", "\nit "),
+            ha="right",
+            fontsize=9,
+            color=look.orange,
         )
     figure.text(0.5, 0.0, "blue: ΔA, Δb up        orange: A, b down", ha="center", fontsize=10.5)
     return figure
@@ -222,11 +309,33 @@ def one_pull(look: Look) -> Figure:
     axes.axis("off")
     box(axes, look, 0.2, 3.4, 3.7, 2.0, "K contexts\nx₁ … x_K", "select(contexts)")
     box(axes, look, 5.3, 3.4, 4.3, 2.0, "layers 0 … S:\nscreen, choose", "decision.arm, .layer")
-    box(axes, look, 11.0, 3.4, 4.5, 2.0, "reward r\nΔA += ω x xᵀ\nΔb += ω r x", "observe(decision, r)")
+    box(
+        axes,
+        look,
+        11.0,
+        3.4,
+        4.5,
+        2.0,
+        "reward r\nΔA += ω x xᵀ\nΔb += ω r x",
+        "observe(decision, r)",
+    )
     box(axes, look, 16.9, 3.4, 4.9, 2.0, "trigger, from the\ngain of that layer", "wants_sync")
     box(axes, look, 16.9, 0.5, 4.9, 1.7, "server: A += ΔA, b += Δb", "server.merge(upload)")
-    box(axes, look, 5.3, 0.5, 10.2, 1.7, "the client's A, b of every layer; its Δ is empty again", "apply(download)")
-    for start, end in (((3.9, 4.4), (5.3, 4.4)), ((9.6, 4.4), (11.0, 4.4)), ((15.5, 4.4), (16.9, 4.4))):
+    box(
+        axes,
+        look,
+        5.3,
+        0.5,
+        10.2,
+        1.7,
+        "the client's A, b of every layer; its Δ is empty again",
+        "apply(download)",
+    )
+    for start, end in (
+        ((3.9, 4.4), (5.3, 4.4)),
+        ((9.6, 4.4), (11.0, 4.4)),
+        ((15.5, 4.4), (16.9, 4.4)),
+    ):
         arrow(axes, look.ink, start, end)
     arrow(axes, look.blue, (19.35, 3.4), (19.35, 2.2))
     axes.text(19.6, 2.72, "fires: upload", color=look.blue, fontsize=10.5, va="center")
@@ -237,25 +346,67 @@ def one_pull(look: Look) -> Figure:
         "",
         (2.05, 5.4),
         (19.35, 5.4),
-        arrowprops={"arrowstyle": "-|>", "color": look.quiet, "lw": 1.5, "connectionstyle": "bar,fraction=0.035"},
+        arrowprops={
+            "arrowstyle": "-|>",
+            "color": look.quiet,
+            "lw": 1.5,
+            "connectionstyle": "bar,fraction=0.035",
+        },
     )
-    axes.text(10.7, 6.2, "quiet: the next pull", color=look.quiet, fontsize=10.5, ha="center", va="bottom")
+    axes.text(
+        10.7, 6.2, "quiet: the next pull", color=look.quiet, fontsize=10.5, ha="center", va="bottom"
+    )
     return figure
 
 
-def box(axes: Axes, look: Look, x: float, y: float, width: float, height: float, words: str, name: str = "") -> None:
-    shape = FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12", fc=look.panel, ec=look.quiet, lw=1.3)
+def box(
+    axes: Axes,
+    look: Look,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    words: str,
+    name: str = "",
+) -> None:
+    shape = FancyBboxPatch(
+        (x, y),
+        width,
+        height,
+        boxstyle="round,pad=0,rounding_size=0.12",
+        fc=look.panel,
+        ec=look.quiet,
+        lw=1.3,
+    )
     axes.add_patch(shape)
-    middle = y + height / 2 + (0.22 * height if name and "\n" not in words else 0.14 * height if name else 0)
-    axes.text(x + width / 2, middle, words, ha="center", va="center", fontsize=10.5, linespacing=1.25)
+    middle = (
+        y
+        + height / 2
+        + (0.22 * height if name and "\n" not in words else 0.14 * height if name else 0)
+    )
+    axes.text(
+        x + width / 2, middle, words, ha="center", va="center", fontsize=10.5, linespacing=1.25
+    )
     if name:
         axes.text(
-            x + width / 2, y + 0.14 * height, name, ha="center", va="center", fontsize=9.5, family="monospace", color=look.blue
+            x + width / 2,
+            y + 0.14 * height,
+            name,
+            ha="center",
+            va="center",
+            fontsize=9.5,
+            family="monospace",
+            color=look.blue,
         )
 
 
 def arrow(axes: Axes, colour: str, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.9, "shrinkA": 0, "shrinkB": 0})
+    axes.annotate(
+        "",
+        end,
+        start,
+        arrowprops={"arrowstyle": "-|>", "color": colour, "lw": 1.9, "shrinkA": 0, "shrinkB": 0},
+    )
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------------
@@ -275,14 +426,24 @@ def write(folder: Path, suffix: str = "svg") -> Iterator[Path]:
     for name, draw in PICTURES.items():
         for mode, look in LOOKS.items():
             inks = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-            style: Any = dict.fromkeys(inks, look.ink) | {"svg.hashsalt": name, "font.family": "DejaVu Sans"}
-            style |= {"axes.spines.top": False, "axes.spines.right": False, "axes.facecolor": "none", "font.size": 11}
+            style: Any = dict.fromkeys(inks, look.ink) | {
+                "svg.hashsalt": name,
+                "font.family": "DejaVu Sans",
+            }
+            style |= {
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.facecolor": "none",
+                "font.size": 11,
+            }
             with pyplot.rc_context(style):
                 figure = draw(look)
                 figure.tight_layout()
                 path = folder / f"{name}-{mode}.{suffix}"
                 metadata = {"Date": None} if suffix == "svg" else {}
-                figure.savefig(path, transparent=True, bbox_inches="tight", metadata=metadata, dpi=90)
+                figure.savefig(
+                    path, transparent=True, bbox_inches="tight", metadata=metadata, dpi=90
+                )
                 pyplot.close(figure)
             yield path
 

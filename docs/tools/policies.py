@@ -13,13 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from fedsuplin import Algorithm, Variant
-from fedsuplin.algorithm import AXES, PRESETS, SYNCS, composed, keywords_of
-from fedsuplin.cli import folded, planned, run_command
+from fedsuplin.algorithm.algorithm import Algorithm
+from fedsuplin.algorithm.composing import compose_recipe, list_keywords
+from fedsuplin.cli.build import build_problem_and_algorithm
+from fedsuplin.cli.run import run_command
+from fedsuplin.cli.variants import fold_lines
+from fedsuplin.contracts.variant import AXES, PRESETS, SYNCS, Variant
 from fedsuplin.registry import plugins
 
 WIDTH = 80  # of a command's output where there is no terminal
 FOLDER = Path(__file__).parents[1] / "policies"
-ORDER: tuple[str, ...] = ("async", "sync", "variance", "robust", "fedlinucb", "async-linucb", "dislinucb", "fed-pe")
+ORDER: tuple[str, ...] = (
+    "async",
+    "sync",
+    "variance",
+    "robust",
+    "fedlinucb",
+    "async-linucb",
+    "dislinucb",
+    "fed-pe",
+)
 ORDER += ("oful", "suplinucb", "pe", "greedy", "uniform")
 
 # Symbol of the paper, and what it is.
@@ -27,20 +40,32 @@ PARAMETERS = {
     "ridge": ("λ", "ridge of the regression: A begins at λI"),
     "delta": ("δ", "probability with which the guarantee may fail"),
     "alpha_scale": ("", "multiplies every confidence radius; below 1 the theorem is left"),
-    "noise_scale": ("σ", "sub-Gaussian scale of the noise; told by the problem with the practical preset"),
+    "noise_scale": (
+        "σ",
+        "sub-Gaussian scale of the noise; told by the problem with the practical preset",
+    ),
     "theta_bound": ("B", "bound on ‖θ‖"),
     "C": ("C", "a client syncs when det(A+ΔA)/det(A) > 1 + C"),
     "D": ("D", "all sync when (t − t_last) · ln det ratio > D for some client and layer"),
     "R": ("R", "bound on the noise"),
     "corruption": ("C_p", "what an adversary may add to rewards in all, in absolute value"),
-    "corruption_scale": ("", "multiplies √d, the price of corruption in every radius; below 1 the theorem is left"),
+    "corruption_scale": (
+        "",
+        "multiplies √d, the price of corruption in every radius; below 1 the theorem is left",
+    ),
     "gamma": ("γ", "where the weighting begins to count an observation for less"),
     "rho": ("ρ", "the smallest noise level that the weighting believes"),
     "layer_zero": ("", 'radius of layer 0: "bernstein", the theorem\'s, or "square-root"'),
     "gamma_u": ("γ_U", "a client uploads when det(A)/det(A − ΔA) > γ_U"),
-    "gamma_d": ("γ_D", "the server sends a client what it lacks when that raises det by more than γ_D"),
+    "gamma_d": (
+        "γ_D",
+        "the server sends a client what it lacks when that raises det by more than γ_D",
+    ),
     "radius": ("", '"theorem", or "self-normalised", OFUL\'s'),
-    "shared": ("", "one θ for all arms (True), one for each (False), or as the problem has it (None)"),
+    "shared": (
+        "",
+        "one θ for all arms (True), one for each (False), or as the problem has it (None)",
+    ),
 }
 
 # Theorems 3 and 4, which depend on more than the sizes and so are no row of Table 1.
@@ -162,7 +187,10 @@ BESIDE = {
 def algorithms(name: str) -> dict[str, Algorithm]:
     """By preset, as `fedsuplin variants NAME` has them: at the paper's setting."""
     given = run_command.make_context("run", [name]).params
-    return {preset: planned(name, given | {"preset": preset})[1] for preset in PRESETS}
+    return {
+        preset: build_problem_and_algorithm(name, given | {"preset": preset})[1]
+        for preset in PRESETS
+    }
 
 
 def value_of(algorithm: Algorithm, keyword: str) -> str:
@@ -196,7 +224,7 @@ def printed(source: str) -> str:
 
 
 def page(name: str) -> str:
-    recipe = composed(name, {})[1]
+    recipe = compose_recipe(name, {})[1]
     made = algorithms(name)
     sections = [
         f"# `{name}`",
@@ -215,7 +243,9 @@ def page(name: str) -> str:
         "## Its numbers",
         f"At the paper's setting, for both presets. {ASSUMED.get(name, '')}".strip(),
         f"```bash\nfedsuplin variants {name}\n```",
-        "```text\n" + "\n\n".join(folded(str(algorithm), WIDTH) for algorithm in made.values()) + "\n```",
+        "```text\n"
+        + "\n\n".join(fold_lines(str(algorithm), WIDTH) for algorithm in made.values())
+        + "\n```",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -227,9 +257,15 @@ def sentence(text: str) -> str:
 def parts(recipe: Variant, made: Algorithm) -> str:
     rows = {
         "decides by": words(made.policy),
-        "decides from": "its last download alone (lazy)" if recipe.lazy else "all that it knows (eager)",
-        "talks when": words(made.trigger) if made.kernel != "phased" or recipe.syncs != "all" else "at the end of a phase",
-        "who syncs": "nobody" if recipe.trigger == "never" and recipe.syncs != "all" else SYNCS[recipe.syncs],
+        "decides from": "its last download alone (lazy)"
+        if recipe.lazy
+        else "all that it knows (eager)",
+        "talks when": words(made.trigger)
+        if made.kernel != "phased" or recipe.syncs != "all"
+        else "at the end of a phase",
+        "who syncs": "nobody"
+        if recipe.trigger == "never" and recipe.syncs != "all"
+        else SYNCS[recipe.syncs],
         "assumes": words(made.noise),
         "weights": words(made.weighting),
     }
@@ -260,7 +296,7 @@ def bound(name: str, recipe: Variant, theory: Algorithm) -> str:
 
 
 def parameters(recipe: Variant, made: dict[str, Algorithm]) -> str:
-    takes = keywords_of(recipe)
+    takes = list_keywords(recipe)
     rows = ["| keyword | symbol | what it is | theory | practical |", "|---|---|---|---|---|"]
     for keyword in sorted(takes, key=list(PARAMETERS).index):
         symbol, meaning = PARAMETERS[keyword]
@@ -295,7 +331,7 @@ Names compose (`"sync+robust"`), and every part can be replaced: [writing a plug
 """
     rows = ["| policy | what it is | regret | communication |", "|---|---|---|---|"]
     for name in ORDER:
-        recipe = composed(name, {})[1]
+        recipe = compose_recipe(name, {})[1]
         regret, talks = bounds(name, recipe) or ("no bound", "none")
         rows.append(f"| [`{name}`]({name}.md) | {recipe.summary} | {regret} | {talks} |")
     return f"{head}\n" + "\n".join(rows) + "\n\n" + CHOOSING

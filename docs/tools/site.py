@@ -12,7 +12,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)\)")
-LANGUAGES = {".py": "python", ".pyx": "cython", ".pxd": "cython", ".toml": "toml", ".md": "markdown"}
+LANGUAGES = {
+    ".py": "python",
+    ".pyx": "cython",
+    ".pxd": "cython",
+    ".toml": "toml",
+    ".md": "markdown",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -51,7 +57,9 @@ def page_of(path: str) -> str:
 
 def shown(path: str) -> str:
     place = ROOT / path
-    files = sorted(file for file in place.rglob("*") if file.suffix in LANGUAGES and "build" not in file.parts)
+    files = sorted(
+        file for file in place.rglob("*") if file.suffix in LANGUAGES and "build" not in file.parts
+    )
     parts = [f"# {path}\n"] + [f"## {file.relative_to(place)}\n\n{fenced(file)}" for file in files]
     return "\n".join(parts if place.is_dir() else [parts[0], fenced(place)])
 

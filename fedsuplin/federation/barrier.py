@@ -1,45 +1,40 @@
-"""Where clients sync together: who is at the end of the round, who is waited for and how long, and what is merged then.
-
-A round has two phases. In the first, clients report that they are through, and which layers they ask for. If nobody asks, the
-next round begins. If somebody does, all who reported upload what they have, which is the second phase; the layers that were
-asked for are merged in one step, and the next round begins. Each phase ends when everybody has come, or at its deadline, and
-who has not come is absent: nobody waits for him until he is heard of again.
-
-All of this happens in one event loop, and the ledger is asked through `work`, which runs a function where the ledger lives.
-"""
+"""The rounds of clients that sync together: who is waited for, and when a round ends."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-from .ledger import Ledger, Refused
-from .telemetry import log
+from .ledger import Ledger
+from .pending_calls import LedgerWork, PendingCall, Position, resolve_calls
+from .refusals import STOPPING, Refused
+from .telemetry import log_event
 from .wire import RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
 
-Work = Callable[..., Awaitable[Any]]
-Where = tuple[int, int]  # epoch and round: both only grow
-Closed = tuple[dict[int, SyncAnswer | Refused] | None, Where]
+ClosedRound = tuple[dict[int, SyncAnswer | Refused] | None, Position]
 Answer = TypeVar("Answer", RoundAnswer, SyncAnswer)
-Call = asyncio.Future[Any]  # a call that waits: for the answer of its kind, or for None
 
 
 class Barrier:
     """The rounds of a ledger whose algorithm syncs all clients at once."""
 
     def __init__(
-        self, ledger: Ledger, work: Work, deadline: float, closed: Callable[[int, Where], None] = lambda n_merged, where: None
+        self,
+        ledger: Ledger,
+        work: LedgerWork,
+        deadline: float,
+        closed: Callable[[int, Position], None] = lambda n_merged, where: None,
     ) -> None:
         self._ledger, self._work, self._deadline, self._told_closed = ledger, work, deadline, closed
-        self._where: Where = (ledger.epoch, ledger.round)
+        self._where: Position = (ledger.epoch, ledger.round)
         self._expected = set(range(ledger.algorithm.n_clients))  # who is waited for
         self._joining: set[int] = set()  # who will be, from the next round on
         self._reports: dict[int, RoundRequest] = {}
         self._asked: set[int] | None = None  # layers; None in the first phase
         self._uploads: dict[int, SyncRequest] = {}
-        self._waiting: dict[int, Call] = {}  # by client, its call that has no answer yet
+        self._waiting: dict[int, PendingCall] = {}  # by client, its call that has no answer yet
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stopped = False
@@ -69,7 +64,8 @@ class Barrier:
                 return answer
             if self._asked is None:
                 raise Refused(
-                    "round", f"it is not known yet whether somebody asks in this round: report round {request.round} again"
+                    "round",
+                    f"it is not known yet whether somebody asks in this round: report round {request.round} again",
                 )
             self._expected.add(client_id)
             self._uploads[client_id] = request
@@ -81,14 +77,17 @@ class Barrier:
         """A client has come, or come back: it is waited for from the next round on. What another session of it said is void."""
         if client_id not in self._expected:
             self._joining.add(client_id)
-        said: tuple[dict[int, RoundRequest], dict[int, SyncRequest]] = (self._reports, self._uploads)
+        said: tuple[dict[int, RoundRequest], dict[int, SyncRequest]] = (
+            self._reports,
+            self._uploads,
+        )
         for those in said:
             if client_id in those and those[client_id].session != session:
                 del those[client_id]
                 self._tell([client_id], None)
         self._step()
 
-    def left(self, client_ids: Iterable[int], where: Where) -> None:
+    def left(self, client_ids: Iterable[int], where: Position) -> None:
         """Clients have sent their last uploads, which are merged; the ledger is now at `where`."""
         for client_id in client_ids:
             self._expected.discard(client_id)
@@ -109,25 +108,33 @@ class Barrier:
 
     # --- one call -----------------------------------------------------------------------------------------------------------
 
-    async def _not_now(self, client_id: int, request: RoundRequest | SyncRequest) -> SyncAnswer | None:
+    async def _not_now(
+        self, client_id: int, request: RoundRequest | SyncRequest
+    ) -> SyncAnswer | None:
         """The answer to what is not for the round that is under way. None: it is, and nothing has happened since that was
         found, so whoever asks may count on it until he awaits again."""
         while True:
             if self._stopped:
                 raise Refused("stopping", STOPPING)
-            found: tuple[SyncAnswer | None, Where] = await self._work(self._look, client_id, request)
+            found: tuple[SyncAnswer | None, Position] = await self._work(
+                self._look, client_id, request
+            )
             answer, where = found
             if self._closing is not None:
                 await asyncio.wait([self._closing])
                 continue
             self._catch_up(where)
             if answer is not None:
-                self._expected.add(client_id)  # at once: who is always one round behind would never be in time
+                self._expected.add(
+                    client_id
+                )  # at once: who is always one round behind would never be in time
                 return answer
             if (request.epoch, request.round) == self._where and not self._stopped:
                 return None
 
-    def _look(self, client_id: int, request: RoundRequest | SyncRequest) -> tuple[SyncAnswer | None, Where]:
+    def _look(
+        self, client_id: int, request: RoundRequest | SyncRequest
+    ) -> tuple[SyncAnswer | None, Position]:
         """Where the ledger lives: is it in order, and is there something to answer at once?"""
         found, ledger, answer = self._ledger.look(client_id, request), self._ledger, None
         if found == "over":
@@ -139,8 +146,11 @@ class Barrier:
     async def _waits(self, client_id: int, kind: type[Answer]) -> Answer | None:
         """For the end of the phase. None: something has happened in between, look again. A client has one call that waits: a
         new one takes the place of the one before, which was lost on the way."""
-        self._tell([client_id], Refused("round", f"another call of client {client_id} took the place of this one"))
-        future: Call = asyncio.get_running_loop().create_future()
+        self._tell(
+            [client_id],
+            Refused("round", f"another call of client {client_id} took the place of this one"),
+        )
+        future: PendingCall = asyncio.get_running_loop().create_future()
         self._waiting[client_id] = future
         if self._timer is None:
             self._set_timer(True)
@@ -148,8 +158,17 @@ class Barrier:
         answer = await future
         return answer if isinstance(answer, kind) else None
 
-    def _tell(self, client_ids: Iterable[int], answer: RoundAnswer | SyncAnswer | Exception | None) -> None:
-        give([self._waiting.pop(client_id) for client_id in client_ids if client_id in self._waiting], answer)
+    def _tell(
+        self, client_ids: Iterable[int], answer: RoundAnswer | SyncAnswer | Exception | None
+    ) -> None:
+        resolve_calls(
+            [
+                self._waiting.pop(client_id)
+                for client_id in client_ids
+                if client_id in self._waiting
+            ],
+            answer,
+        )
 
     # --- phases ---------------------------------------------------------------------------------------------------------------
 
@@ -176,9 +195,17 @@ class Barrier:
         """The deadline: whoever has not come is absent."""
         self._timer = None
         missing = (
-            (self._expected - self._reports.keys()) if self._asked is None else (self._reports.keys() - self._uploads.keys())
+            (self._expected - self._reports.keys())
+            if self._asked is None
+            else (self._reports.keys() - self._uploads.keys())
         )
-        log("absent", level=logging.WARNING, clients=sorted(missing), epoch=self._where[0], round=self._where[1])
+        log_event(
+            "absent",
+            level=logging.WARNING,
+            clients=sorted(missing),
+            epoch=self._where[0],
+            round=self._where[1],
+        )
         self._expected -= missing
         for client_id in missing:
             self._reports.pop(client_id, None)
@@ -196,21 +223,28 @@ class Barrier:
             sorted(self._asked or ()),
         )  # in an order that does not depend on time
         try:
-            closed: Closed = await self._work(self._close_round, self._where, uploads, asked)
+            closed: ClosedRound = await self._work(self._close_round, self._where, uploads, asked)
         except Exception as error:
             self._again()
-            give(waiting.values(), error)
+            resolve_calls(waiting.values(), error)
         else:
             answers, where = closed
             nobody_asked = RoundAnswer(*where, wanted=False)
             for client_id, future in waiting.items():
-                give([future], None if answers is None else answers.get(client_id) if asked else nobody_asked)
+                resolve_calls(
+                    [future],
+                    None if answers is None else answers.get(client_id) if asked else nobody_asked,
+                )
             self._begin(where)
-            self._told_closed(sum(isinstance(answer, SyncAnswer) for answer in (answers or {}).values()), where)
+            self._told_closed(
+                sum(isinstance(answer, SyncAnswer) for answer in (answers or {}).values()), where
+            )
         finally:
             self._closing = None
 
-    def _close_round(self, where: Where, uploads: dict[int, SyncRequest], asked: list[int]) -> Closed:
+    def _close_round(
+        self, where: Position, uploads: dict[int, SyncRequest], asked: list[int]
+    ) -> ClosedRound:
         """Where the ledger lives. What was in order when it came may not be any more: another session, or a new epoch, in
         which case there is nothing to close (None)."""
         ledger = self._ledger
@@ -235,13 +269,13 @@ class Barrier:
             self._uploads.clear()
             self._set_timer(True)
 
-    def _catch_up(self, where: Where) -> None:
+    def _catch_up(self, where: Position) -> None:
         """The ledger has gone on by itself: a client that left has brought the last pulls of an epoch."""
         if self._closing is None and where > self._where:
             self._begin(where)
             self._tell(list(self._waiting), None)
 
-    def _begin(self, where: Where) -> None:
+    def _begin(self, where: Position) -> None:
         self._where = where
         self._reports.clear()
         self._uploads.clear()
@@ -253,18 +287,8 @@ class Barrier:
     def _set_timer(self, on: bool) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(self._deadline, self._late) if on and not self._stopped else None
-
-
-STOPPING = "the server is going down: try again"
-
-
-def give(futures: Iterable[Call], answer: Any) -> None:
-    """An answer to calls that wait, or an exception; calls that were given up are left alone."""
-    for future in futures:
-        if future.done():
-            continue
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+        self._timer = (
+            asyncio.get_running_loop().call_later(self._deadline, self._late)
+            if on and not self._stopped
+            else None
+        )

@@ -1,14 +1,9 @@
-"""Who is who: tokens and certificates of both sides, and where a server may listen and a client connect without encryption.
-
-The server keeps hashes of tokens only. A token or a certificate stands for one client id, and whatever a call says of itself
-is compared with that.
-"""
+"""Tokens and certificates of both sides, and how a call is identified."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import os
 import re
@@ -19,52 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._shared.extras import import_extra
+from .._shared.files import open_atomically
 from ..errors import InvalidInput
-from ..extras import imported
-from ..files import whole
+from .addresses import is_loopback, parse_address
 
 TOKEN_BYTES = 32
 LONGEST_TOKEN = 512  # of what a call may bring; ours have 43 characters
-COMMON_NAME = re.compile(r"client-(0|[1-9][0-9]{0,9})")
-ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s\[\]:/]+)):([0-9]{1,5})")
-TOKEN = re.compile(r"[!-~]+")
-LOCAL_NAMES = ("localhost", "ip6-localhost")
-
-
-# --- addresses --------------------------------------------------------------------------------------------------------------
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """What HOST:PORT says; an IPv6 address stands in brackets.
-
-    >>> host_and_port("[::1]:50051")
-    ('::1', 50051)
-    """
-    found = ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if found is None or int(found[3]) > 65535:
-        raise InvalidInput(f"an address must be HOST:PORT, such as 127.0.0.1:50051 or [::1]:50051, not {address!r}")
-    return found[1] or found[2], int(found[3])
-
-
-def is_loopback(host: str) -> bool:
-    """Does this name the machine itself, so that nobody else reads along?
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
-    (True, True, False, False)
-    """
-    if host in LOCAL_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def url(scheme: str, host: str, port: int) -> str:
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-# --- tokens -----------------------------------------------------------------------------------------------------------------
+COMMON_NAME_PATTERN = re.compile(r"client-(0|[1-9][0-9]{0,9})")
+TOKEN_PATTERN = re.compile(r"[!-~]+")
 
 
 class Tokens:
@@ -99,41 +57,54 @@ class Tokens:
             raise InvalidInput(f"can't read the tokens in {path}: {error.strerror}") from None
         except (ValueError, RecursionError):
             told = None
-        if not isinstance(told, dict) or not told or not all(map(_is_entry, told, told.values())):
+        if (
+            not isinstance(told, dict)
+            or not told
+            or not all(map(_is_hash_entry, told, told.values()))
+        ):
             raise InvalidInput(
                 f"{path} does not hold hashes of tokens by client id; `fedsuplin tokens FILE --clients N` makes such a file"
             )
         if len(set(told.values())) < len(told):
-            raise InvalidInput(f"{path} has the same token for two clients: nobody could tell them apart")
+            raise InvalidInput(
+                f"{path} has the same token for two clients: nobody could tell them apart"
+            )
         return cls({int(client_id): text for client_id, text in told.items()})
 
 
-def _is_entry(client_id: str, text: Any) -> bool:
-    return bool(re.fullmatch("0|[1-9][0-9]{0,9}", client_id) and isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text))
+def _is_hash_entry(client_id: str, text: Any) -> bool:
+    return bool(
+        re.fullmatch("0|[1-9][0-9]{0,9}", client_id)
+        and isinstance(text, str)
+        and re.fullmatch("[0-9a-f]{64}", text)
+    )
 
 
-def hash_of(token: str) -> str:
+def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def new_tokens(client_ids: Iterable[int]) -> dict[int, str]:
+def make_tokens(client_ids: Iterable[int]) -> dict[int, str]:
     return {client_id: secrets.token_urlsafe(TOKEN_BYTES) for client_id in client_ids}
 
 
-def write_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) -> None:
+def write_token_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) -> None:
     """The file that a server reads."""
-    with whole(path, encoding="utf-8") as file:
-        json.dump({str(client_id): hash_of(token) for client_id, token in tokens.items()}, file, indent=1)
+    with open_atomically(path, encoding="utf-8") as file:
+        json.dump(
+            {str(client_id): hash_token(token) for client_id, token in tokens.items()},
+            file,
+            indent=1,
+        )
         file.write("\n")
 
 
-def write_secret(path: str | os.PathLike[str], token: str) -> None:
+def write_token(path: str | os.PathLike[str], token: str) -> None:
     """A new file that only its owner reads, from the first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(token + "\n")
-
-
-# --- the server's side --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -160,13 +131,15 @@ class Listening:
     metrics_address: str | None = None
 
     def __post_init__(self) -> None:
-        host, _ = host_and_port(self.address)
+        host, _ = parse_address(self.address)
         if self.metrics_address is not None:
-            host_and_port(self.metrics_address)
+            parse_address(self.metrics_address)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInput("TLS needs both, a certificate (--tls-cert) and its key (--tls-key)")
         if self.client_ca is not None and not self.tls:
-            raise InvalidInput("certificates of clients (--client-ca) come with TLS: give --tls-cert and --tls-key too")
+            raise InvalidInput(
+                "certificates of clients (--client-ca) come with TLS: give --tls-cert and --tls-key too"
+            )
         if self.tls and self.plaintext:
             raise InvalidInput("it is either TLS (--tls-cert, --tls-key) or --plaintext")
         if not (self.tls or self.plaintext or is_loopback(host)):
@@ -175,20 +148,30 @@ class Listening:
                 "(--tls-cert, --tls-key), or ask for it with --plaintext"
             )
         if self.tokens is None and self.client_ca is None:
-            raise InvalidInput("nobody could be let in: give tokens (--tokens, see `fedsuplin tokens`) or a --client-ca")
-        if isinstance(self.deadline, bool) or not isinstance(self.deadline, int | float) or not 0 < self.deadline < float("inf"):
-            raise InvalidInput(f"the deadline must be a positive number of seconds, not {self.deadline!r}")
+            raise InvalidInput(
+                "nobody could be let in: give tokens (--tokens, see `fedsuplin tokens`) or a --client-ca"
+            )
+        if (
+            isinstance(self.deadline, bool)
+            or not isinstance(self.deadline, int | float)
+            or not 0 < self.deadline < float("inf")
+        ):
+            raise InvalidInput(
+                f"the deadline must be a positive number of seconds, not {self.deadline!r}"
+            )
 
     @property
     def tls(self) -> bool:
         return self.tls_cert is not None
 
 
-def server_credentials(listening: Listening) -> Any:
+def make_server_credentials(listening: Listening) -> Any:
     """What grpc needs for a TLS port; files that do not go together are told of here, by name."""
-    grpc = imported("grpc", "federation", "fedsuplin serve")
-    cert, key, ca = _checked_pem(listening.tls_cert, listening.tls_key, listening.client_ca)
-    return grpc.ssl_server_credentials([(key, cert)], root_certificates=ca, require_client_auth=ca is not None)
+    grpc = import_extra("grpc", "federation", "fedsuplin serve")
+    cert, key, ca = _read_pem_files(listening.tls_cert, listening.tls_key, listening.client_ca)
+    return grpc.ssl_server_credentials(
+        [(key, cert)], root_certificates=ca, require_client_auth=ca is not None
+    )
 
 
 class Gate:
@@ -202,14 +185,14 @@ class Gate:
         """`context` is grpc's, of one call."""
         found = set()
         if self._tokens is not None:
-            token = bearer(context.invocation_metadata() or ())
+            token = read_bearer_token(context.invocation_metadata() or ())
             found.add(None if token is None else self._tokens.client(token))
         if self._certificates:
-            found.add(named_by(context.auth_context()))
+            found.add(read_certificate_client(context.auth_context()))
         return found.pop() if len(found) == 1 else None
 
 
-def bearer(metadata: Iterable[tuple[str, Any]]) -> str | None:
+def read_bearer_token(metadata: Iterable[tuple[str, Any]]) -> str | None:
     """The token of a call, if it brings one, and in the right form."""
     values = [value for key, value in metadata if key == "authorization"]
     if len(values) != 1 or not isinstance(values[0], str):
@@ -218,88 +201,82 @@ def bearer(metadata: Iterable[tuple[str, Any]]) -> str | None:
     return token if scheme.lower() == "bearer" and 0 < len(token) <= LONGEST_TOKEN else None
 
 
-def named_by(auth_context: Mapping[str, Sequence[bytes]]) -> int | None:
+def read_certificate_client(auth_context: Mapping[str, Sequence[bytes]]) -> int | None:
     """The client that a verified certificate is for."""
     names = list(auth_context.get("x509_common_name", ()))
     if len(names) != 1:
         return None
-    found = COMMON_NAME.fullmatch(names[0].decode("utf-8", "replace"))
+    found = COMMON_NAME_PATTERN.fullmatch(names[0].decode("utf-8", "replace"))
     return int(found[1]) if found else None
 
 
-# --- the client's side --------------------------------------------------------------------------------------------------------
-
-
-def target_of(address: str, *, plaintext: bool = False) -> tuple[str, bool]:
-    """HOST:PORT of grpcs://HOST:PORT or grpc://HOST:PORT, and whether TLS is spoken there.
-
-    >>> target_of("grpcs://federation.example.org:50051")
-    ('federation.example.org:50051', True)
-    """
-    scheme, _, rest = address.partition("://") if isinstance(address, str) else ("", "", "")
-    if scheme not in ("grpc", "grpcs"):
-        raise InvalidInput(f"the server's address must be grpcs://HOST:PORT, or grpc://HOST:PORT without TLS, not {address!r}")
-    host, _ = host_and_port(rest)
-    if scheme == "grpc" and not plaintext and not is_loopback(host):
-        raise InvalidInput(
-            f"{host} is no loopback address: what is said there without TLS can be read by others, the token too. "
-            "Use grpcs://, or ask for it with plaintext=True"
-        )
-    return rest, scheme == "grpcs"
-
-
-def channel_credentials(
+def make_channel_credentials(
     ca: str | os.PathLike[str] | None = None,
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Any:
     """What grpc needs to call a TLS port; without `ca` it believes whom the system does."""
-    grpc = imported("grpc", "federation", "fsl.connect")
+    grpc = import_extra("grpc", "federation", "fsl.connect")
     if (cert is None) != (key is None):
-        raise InvalidInput("a client's certificate needs its key, and the other way round: give both, cert and key")
-    cert_bytes, key_bytes, ca_bytes = _checked_pem(cert, key, ca)
+        raise InvalidInput(
+            "a client's certificate needs its key, and the other way round: give both, cert and key"
+        )
+    cert_bytes, key_bytes, ca_bytes = _read_pem_files(cert, key, ca)
     return grpc.ssl_channel_credentials(ca_bytes, key_bytes, cert_bytes)
 
 
-def metadata_of(token: str | None) -> tuple[tuple[str, str], ...]:
+def make_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
     """What a call brings along to say whose it is."""
     if token is None:
         return ()
-    if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not TOKEN.fullmatch(token.strip()):
-        raise InvalidInput("a token is a word of ASCII letters, digits and signs, as `fedsuplin tokens` prints it")
-    return (("authorization", f"Bearer {token.strip()}"),)  # as it is read from a file, with the end of its line
+    if (
+        not isinstance(token, str)
+        or len(token) > LONGEST_TOKEN
+        or not TOKEN_PATTERN.fullmatch(token.strip())
+    ):
+        raise InvalidInput(
+            "a token is a word of ASCII letters, digits and signs, as `fedsuplin tokens` prints it"
+        )
+    return (
+        ("authorization", f"Bearer {token.strip()}"),
+    )  # as it is read from a file, with the end of its line
 
 
-# --- files --------------------------------------------------------------------------------------------------------------------
-
-
-def _checked_pem(cert: Any, key: Any, ca: Any) -> tuple[bytes | None, bytes | None, bytes | None]:
+def _read_pem_files(
+    cert: Any, key: Any, ca: Any
+) -> tuple[bytes | None, bytes | None, bytes | None]:
     """The bytes of the files, which grpc would only say "failed" of if they were wrong."""
-    chain, secret, authority = (None if path is None else _read(path) for path in (cert, key, ca))
+    chain, secret, authority = (
+        None if path is None else _read_bytes(path) for path in (cert, key, ca)
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         if cert is not None:
-            context.load_cert_chain(cert, key, password=_no_password)
+            context.load_cert_chain(cert, key, password=_refuse_password)
     except (ssl.SSLError, ValueError) as error:
-        raise InvalidInput(f"{cert} and {key} are not a certificate and its key in PEM form: {_why(error)}") from None
+        raise InvalidInput(
+            f"{cert} and {key} are not a certificate and its key in PEM form: {_explain_tls_error(error)}"
+        ) from None
     try:
         if ca is not None:
             context.load_verify_locations(cafile=ca)
     except (ssl.SSLError, ValueError) as error:
-        raise InvalidInput(f"{ca} holds no certificates in PEM form: {_why(error)}") from None
+        raise InvalidInput(
+            f"{ca} holds no certificates in PEM form: {_explain_tls_error(error)}"
+        ) from None
     return chain, secret, authority
 
 
-def _read(path: Any) -> bytes:
+def _read_bytes(path: Any) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise InvalidInput(f"can't read {path}: {error.strerror}") from None
 
 
-def _no_password() -> str:
+def _refuse_password() -> str:
     raise ValueError("the key has a password: give one without")
 
 
-def _why(error: Exception) -> str:
+def _explain_tls_error(error: Exception) -> str:
     return str(getattr(error, "reason", None) or error).lower().replace("_", " ")

@@ -1,8 +1,4 @@
-"""The server's state in one SQLite file: the sums of all layers, and what of every client is in them.
-
-Everything that is answered was committed before. A commit that fails changes nothing, here or in the file. No network in here,
-and no threads: whoever calls takes turns.
-"""
+"""The server's durable state: the sums of all layers, sessions, rounds and epochs."""
 
 from __future__ import annotations
 
@@ -12,64 +8,38 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..algorithm import Algorithm
-from ..arrays import Floats
-from ..doubling import LAST_EPOCH
-from ..errors import FedsuplinError, InvalidInput, NumericalError
-from ..messages import Download, check_upload, only, unpacked
-from ..server import Server
-from .plan import Plan
-from .stores import Kind, opened
-from .wire import ANY, ASKING, NO_SEQUENCE, JoinAnswer, JoinRequest, RoundRequest, SyncAnswer, SyncRequest, canonical
+from .._shared.arrays import Floats
+from ..algorithm.algorithm import Algorithm
+from ..algorithm.doubling import LAST_EPOCH
+from ..errors import InvalidInput, NumericalError
+from ..live.messages import Download
+from ..live.server import Server
+from ..live.uploads import check_upload, select_layers, unpack_upper
+from .agreement import Agreement
+from .ledger_tables import COUNT_NAMES, LEDGER_STORE, NEW_MEMBER, Member
+from .refusals import OTHER_ALGORITHM, Refused
+from .stores import open_store
+from .wire import (
+    ANY_ALGORITHM,
+    ASKING_GENERATION,
+    NO_SEQUENCE,
+    JoinAnswer,
+    JoinRequest,
+    RoundRequest,
+    SyncAnswer,
+    SyncRequest,
+    encode_spec,
+)
 
-TABLES = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE layers (layer INTEGER PRIMARY KEY, gram BLOB NOT NULL, moment BLOB NOT NULL);
-CREATE TABLE clients (
-    client_id INTEGER PRIMARY KEY, session BLOB NOT NULL, generation INTEGER NOT NULL, sequence INTEGER NOT NULL,
-    digest BLOB NOT NULL, layers TEXT NOT NULL, epoch INTEGER NOT NULL, pulls INTEGER NOT NULL, syncs INTEGER NOT NULL,
-    seen REAL NOT NULL
-);
-"""
-STORE = Kind("server", 0x4653_4C31, 1, TABLES, "FULL")  # "FSL1"
 LARGEST_SEQUENCE = 1 << 62
-MOST_TOTAL = 1 << 62  # pulls, of all clients; a batch of uploads more, and they are still counted in 64 bits
-MOST_VALUES = 999  # of a statement, where SQLite is older than 3.32
-COUNTS = ("epoch", "round", "n_syncs", "communication", "pulls", "total_pulls")
-
-
-class Refused(FedsuplinError):
-    """A request that was not accepted, and changed nothing. `reason` is one word for it."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class Member(NamedTuple):
-    """What the server remembers of a client."""
-
-    session: bytes
-    generation: int
-    """How many sessions this client has had."""
-    sequence: int
-    """Of the last upload in this session that was merged."""
-    digest: bytes
-    """Of that upload."""
-    layers: str
-    """Of that upload, those that were merged: where all sync together, the ones that somebody asked for. JSON."""
-    epoch: int
-    """In which that was, or in which the session began."""
-    pulls: int
-    syncs: int
-    seen: float
-
-
-NOBODY = Member(b"", 0, NO_SEQUENCE, b"", "[]", 0, 0, 0, 0.0)
+MOST_TOTAL_PULLS = (
+    1 << 62
+)  # pulls, of all clients; a batch of uploads more, and they are still counted in 64 bits
+MOST_STATEMENT_VALUES = 999  # of a statement, where SQLite is older than 3.32
 
 
 class Ledger:
@@ -84,17 +54,21 @@ class Ledger:
     0
     """
 
-    plan: Plan
+    plan: Agreement
     server: Server
     _counts: dict[str, int]
 
-    def __init__(self, path: str | os.PathLike[str], plan: Plan | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], plan: Agreement | None = None) -> None:
         self.path = Path(path)
-        self._file = opened(self.path, STORE)
+        self._file = open_store(self.path, LEDGER_STORE)
         self._changed: set[int] = set()  # layers, since the last commit
-        self._replaced: dict[int, Member] = {}  # of clients that have changed since: what was remembered at the last commit
+        self._replaced: dict[
+            int, Member
+        ] = {}  # of clients that have changed since: what was remembered at the last commit
         self._is_ahead = False  # does the server in memory know something that was not committed, and could not be undone?
-        self._sums: tuple[Floats, Floats]  # A, packed, and b, a row for each layer: as they were committed
+        self._sums: tuple[
+            Floats, Floats
+        ]  # A, packed, and b, a row for each layer: as they were committed
         self._download: Download | None = None
         self._members: dict[int, Member] = {}
         try:
@@ -138,7 +112,10 @@ class Ledger:
 
     def clients(self) -> dict[int, dict[str, Any]]:
         names = ("sequence", "pulls", "syncs", "seen")
-        return {number: {name: getattr(each, name) for name in names} for number, each in self._members.items()}
+        return {
+            number: {name: getattr(each, name) for name in names}
+            for number, each in self._members.items()
+        }
 
     # --- a client comes -----------------------------------------------------------------------------------------------------
 
@@ -146,14 +123,18 @@ class Ledger:
         """A session begins, in place of an older one of this client's, or goes on; or it is only asked what there is."""
         self._check_identity(client_id, request.client_id)
         if not 0 <= client_id < self.algorithm.n_clients:
-            raise Refused("identity", f"there is no client {client_id}: ids are 0 to {self.algorithm.n_clients - 1}")
-        if request.fingerprint not in (ANY, self.fingerprint):
+            raise Refused(
+                "identity",
+                f"there is no client {client_id}: ids are 0 to {self.algorithm.n_clients - 1}",
+            )
+        if request.fingerprint not in (ANY_ALGORITHM, self.fingerprint):
             raise Refused("algorithm", OTHER_ALGORITHM)
-        member = self._members.get(client_id, NOBODY)
-        if request.generation != ASKING and request.session != member.session:
+        member = self._members.get(client_id, NEW_MEMBER)
+        if request.generation != ASKING_GENERATION and request.session != member.session:
             if request.generation != member.generation + 1:
                 raise Refused(
-                    "round", f"client {client_id} has had {member.generation} sessions: ask again, and join as the next"
+                    "round",
+                    f"client {client_id} has had {member.generation} sessions: ask again, and join as the next",
                 )
             member = member._replace(
                 session=request.session,
@@ -167,7 +148,9 @@ class Ledger:
             with self._changing():
                 self._put(client_id, member)
         known = member.sequence if member.session == request.session else NO_SEQUENCE
-        return JoinAnswer(self.plan.spec, self.epoch, self.round, known, member.generation, self.download())
+        return JoinAnswer(
+            self.plan.spec, self.epoch, self.round, known, member.generation, self.download()
+        )
 
     # --- is a request in order? ----------------------------------------------------------------------------------------------
 
@@ -179,12 +162,19 @@ class Ledger:
             raise Refused("algorithm", OTHER_ALGORITHM)
         member = self._members.get(client_id)
         if member is None or member.session != request.session:
-            raise Refused("session", f"client {client_id} has joined anew since, or never: this session is over")
+            raise Refused(
+                "session",
+                f"client {client_id} has joined anew since, or never: this session is over",
+            )
         if request.epoch > self.epoch:
-            raise Refused("malformed", f"epoch {request.epoch} has not begun: it is epoch {self.epoch}")
+            raise Refused(
+                "malformed", f"epoch {request.epoch} has not begun: it is epoch {self.epoch}"
+            )
         if isinstance(request, SyncRequest):
             if not NO_SEQUENCE < request.sequence < LARGEST_SEQUENCE:
-                raise Refused("malformed", f"uploads are numbered from 1 on, not {request.sequence}")
+                raise Refused(
+                    "malformed", f"uploads are numbered from 1 on, not {request.sequence}"
+                )
             if request.sequence <= member.sequence:
                 return self._seen_before(client_id, request, member)
         if request.epoch < self.epoch:
@@ -197,7 +187,11 @@ class Ledger:
     def _check_gap(self, client_id: int, request: SyncRequest, member: Member) -> None:
         """Where clients sync one by one, a number is left out only by an upload whose epoch was over. Else the uploads between
         were merged by a server that knew more than this one."""
-        if self.algorithm.syncs == "one" and request.epoch == member.epoch and request.sequence != member.sequence + 1:
+        if (
+            self.algorithm.syncs == "one"
+            and request.epoch == member.epoch
+            and request.sequence != member.sequence + 1
+        ):
             raise Refused(
                 "session",
                 f"upload {request.sequence} of client {client_id} comes after {member.sequence}: uploads between are missing. "
@@ -206,22 +200,35 @@ class Ledger:
 
     def _seen_before(self, client_id: int, request: SyncRequest, member: Member) -> str:
         if request.sequence < member.sequence:
-            raise Refused("session", f"upload {request.sequence} of client {client_id} is old: {member.sequence} came after it")
+            raise Refused(
+                "session",
+                f"upload {request.sequence} of client {client_id} is old: {member.sequence} came after it",
+            )
         if request.digest != member.digest:
-            raise Refused("session", f"upload {request.sequence} of client {client_id} was merged before, and was another")
+            raise Refused(
+                "session",
+                f"upload {request.sequence} of client {client_id} was merged before, and was another",
+            )
         return "known"
 
     def _look_at_round(self, request: SyncRequest | RoundRequest) -> str:
         together = self.algorithm.syncs == "all"
         if isinstance(request, RoundRequest):
             if not together:
-                raise Refused("malformed", f"the clients of {self.algorithm.name} sync one by one: there are no rounds")
+                raise Refused(
+                    "malformed",
+                    f"the clients of {self.algorithm.name} sync one by one: there are no rounds",
+                )
             if any(layer >= self.algorithm.n_layers for layer in request.asking):
-                raise Refused("implausible", f"layers {request.asking}: there are {self.algorithm.n_layers}")
+                raise Refused(
+                    "implausible", f"layers {request.asking}: there are {self.algorithm.n_layers}"
+                )
         elif not together or request.leaving:
             return "new"
         if request.round > self.round:
-            raise Refused("malformed", f"round {request.round} has not begun: it is round {self.round}")
+            raise Refused(
+                "malformed", f"round {request.round} has not begun: it is round {self.round}"
+            )
         return "new" if request.round == self.round else "over"
 
     @staticmethod
@@ -234,8 +241,11 @@ class Ledger:
             check_upload(request.upload, self.algorithm)
         except InvalidInput as error:
             raise Refused("implausible", str(error)) from None
-        if self.total_pulls + int(request.upload.pulls.sum()) > MOST_TOTAL:
-            raise Refused("implausible", f"with these pulls there would be more than {MOST_TOTAL}, which nobody plays")
+        if self.total_pulls + int(request.upload.pulls.sum()) > MOST_TOTAL_PULLS:
+            raise Refused(
+                "implausible",
+                f"with these pulls there would be more than {MOST_TOTAL_PULLS}, which nobody plays",
+            )
 
     # --- uploads --------------------------------------------------------------------------------------------------------------
 
@@ -245,17 +255,28 @@ class Ledger:
         accepted: dict[int, int] = {}  # by client: which of the requests
         for i, (client_id, request) in enumerate(requests):
             try:
-                if client_id in accepted:  # twice in a batch: a retry, or nonsense; the next batch will tell
-                    answers[i] = Refused("round", f"another upload of client {client_id} is being merged: send it again")
+                if (
+                    client_id in accepted
+                ):  # twice in a batch: a retry, or nonsense; the next batch will tell
+                    answers[i] = Refused(
+                        "round",
+                        f"another upload of client {client_id} is being merged: send it again",
+                    )
                 elif self.look(client_id, request) == "new":
                     accepted[client_id] = i
             except Refused as error:
                 answers[i] = error
-        for client_id, refused in self._merge({number: requests[i][1] for number, i in accepted.items()}).items():
+        for client_id, refused in self._merge(
+            {number: requests[i][1] for number, i in accepted.items()}
+        ).items():
             answers[accepted[client_id]] = refused
         for i, (client_id, request) in enumerate(requests):
             if i not in answers:
-                answers[i] = self.known(request) if request.sequence <= self._members[client_id].sequence else self.answer()
+                answers[i] = (
+                    self.known(request)
+                    if request.sequence <= self._members[client_id].sequence
+                    else self.answer()
+                )
         return [answers[i] for i in range(len(requests))]
 
     def _merge(self, requests: dict[int, SyncRequest]) -> dict[int, Refused]:
@@ -265,7 +286,9 @@ class Ledger:
             self._merge_all(requests, layers)
         except NumericalError:
             refused = self._unfit(requests, layers)
-            self._merge_all({number: each for number, each in requests.items() if number not in refused}, layers)
+            self._merge_all(
+                {number: each for number, each in requests.items() if number not in refused}, layers
+            )
             return refused
         return {}
 
@@ -274,7 +297,9 @@ class Ledger:
             with self._changing():
                 self._add(requests, layers, n_rounds=len(requests), communication=len(requests))
 
-    def close_round(self, requests: Sequence[SyncRequest], asked: Sequence[int]) -> list[SyncAnswer | Refused]:
+    def close_round(
+        self, requests: Sequence[SyncRequest], asked: Sequence[int]
+    ) -> list[SyncAnswer | Refused]:
         """The end of a round of those who sync together: the layers that were asked for, of all who are there. Each has its
         answer, in the order of the requests, which `look` has found new."""
         by_client, epoch = {request.upload.client_id: request for request in requests}, self.epoch
@@ -283,7 +308,9 @@ class Ledger:
             self._end_round(by_client, asked)
         except NumericalError:
             refused = self._unfit(by_client, asked)
-            self._end_round({number: each for number, each in by_client.items() if number not in refused}, asked)
+            self._end_round(
+                {number: each for number, each in by_client.items() if number not in refused}, asked
+            )
         answer = self._answer(merged=True, layers=asked if self.epoch == epoch else None)
         return [refused.get(request.upload.client_id, answer) for request in requests]
 
@@ -301,16 +328,22 @@ class Ledger:
         try:
             for client_id, request in requests.items():
                 try:
-                    self.server.add([only(request.upload, asked)])
+                    self.server.add([select_layers(request.upload, asked)])
                 except NumericalError as error:
                     refused[client_id] = Refused("implausible", str(error))
         finally:
             self._put_back()
         return refused
 
-    def _add(self, requests: dict[int, SyncRequest], layers: Sequence[int], n_rounds: int, communication: int) -> None:
+    def _add(
+        self,
+        requests: dict[int, SyncRequest],
+        layers: Sequence[int],
+        n_rounds: int,
+        communication: int,
+    ) -> None:
         """Sums, sequences and counts; what `_changing` undoes if the commit fails."""
-        uploads = [only(request.upload, layers) for request in requests.values()]
+        uploads = [select_layers(request.upload, layers) for request in requests.values()]
         self.server.add([upload for upload in uploads if len(upload.layers)])
         self._changed.update(*(upload.layers.tolist() for upload in uploads))
         merged, these, now = 0, json.dumps([*layers]), time.time()
@@ -327,7 +360,12 @@ class Ledger:
                 seen=now,
             )
             self._put(client_id, changed)
-        for name, more in (("n_syncs", n_rounds), ("communication", communication), ("pulls", merged), ("total_pulls", merged)):
+        for name, more in (
+            ("n_syncs", n_rounds),
+            ("communication", communication),
+            ("pulls", merged),
+            ("total_pulls", merged),
+        ):
             self._counts[name] += more
         if self.plan.doubles and self.pulls >= self.algorithm.horizon and self.epoch < LAST_EPOCH:
             self._next_epoch()
@@ -350,7 +388,9 @@ class Ledger:
         """For an upload that was merged before: the layers that were, as they are now."""
         layers = json.loads(self._members[request.upload.client_id].layers)
         over = request.epoch != self.epoch  # then it is all of the new one that the client needs
-        return self._answer(merged=True, layers=None if over or len(layers) == self.algorithm.n_layers else layers)
+        return self._answer(
+            merged=True, layers=None if over or len(layers) == self.algorithm.n_layers else layers
+        )
 
     def _answer(self, *, merged: bool, layers: Sequence[int] | None = None) -> SyncAnswer:
         return SyncAnswer(self.epoch, self.round, merged, self.download(layers))
@@ -369,40 +409,54 @@ class Ledger:
 
     # --- the file --------------------------------------------------------------------------------------------------------
 
-    def _begin(self, plan: Plan | None) -> None:
+    def _begin(self, plan: Agreement | None) -> None:
         facts = dict(self._file.execute("SELECT name, value FROM facts"))
         if not facts:
             if plan is None:
                 raise InvalidInput(f"{self.path} is new: say which algorithm it is for")
-            self.plan, self._counts = plan, dict.fromkeys(COUNTS, 0)
+            self.plan, self._counts = plan, dict.fromkeys(COUNT_NAMES, 0)
             self.server = Server(plan.algorithm(0))
             self._sums = self.server.sums()
             with self._changing():
-                self._file.execute("INSERT INTO facts VALUES ('plan', ?)", (canonical(plan.spec).decode(),))
+                self._file.execute(
+                    "INSERT INTO facts VALUES ('plan', ?)", (encode_spec(plan.spec).decode(),)
+                )
                 self._changed = set(range(self.algorithm.n_layers))
             return
         self._read(facts)
         if plan is not None and plan.fingerprint != self.fingerprint:
-            raise InvalidInput(f"{self.path} is for another algorithm, {self.algorithm.name}: give another name, or leave it out")
+            raise InvalidInput(
+                f"{self.path} is for another algorithm, {self.algorithm.name}: give another name, or leave it out"
+            )
 
     def _read(self, facts: dict[str, Any]) -> None:
         try:
-            self.plan = Plan.from_spec(json.loads(facts["plan"]))
-            self._counts = {name: int(facts[name]) for name in COUNTS}
+            self.plan = Agreement.from_spec(json.loads(facts["plan"]))
+            self._counts = {name: int(facts[name]) for name in COUNT_NAMES}
             self.server = Server(self.plan.algorithm(self.epoch))
-            found = [self._restore(*row) for row in self._file.execute("SELECT layer, gram, moment FROM layers ORDER BY layer")]
+            found = [
+                self._restore(*row)
+                for row in self._file.execute(
+                    "SELECT layer, gram, moment FROM layers ORDER BY layer"
+                )
+            ]
             if found != list(range(self.algorithm.n_layers)):
                 raise ValueError(f"it has the layers {found}, there are {self.algorithm.n_layers}")
             self._sums = self.server.sums()
-            for number, *rest in self._file.execute(f"SELECT client_id, {', '.join(Member._fields)} FROM clients"):
+            for number, *rest in self._file.execute(
+                f"SELECT client_id, {', '.join(Member._fields)} FROM clients"
+            ):
                 self._members[number] = Member(*rest)
         except (ValueError, LookupError, TypeError, OverflowError) as error:
             raise InvalidInput(f"{self.path} does not hold what a server does: {error}") from error
 
     def _restore(self, layer: int, gram: bytes, moment: bytes) -> int:
         dim = self.algorithm.dim
-        triangle, vector = np.frombuffer(gram, "<f8").reshape(dim * (dim + 1) // 2), np.frombuffer(moment, "<f8").reshape(dim)
-        if not self.server.put(layer, unpacked(triangle, dim), vector.copy()):
+        triangle, vector = (
+            np.frombuffer(gram, "<f8").reshape(dim * (dim + 1) // 2),
+            np.frombuffer(moment, "<f8").reshape(dim),
+        )
+        if not self.server.put(layer, unpack_upper(triangle, dim), vector.copy()):
             raise ValueError(f"layer {layer} is not positive definite")
         return layer
 
@@ -429,7 +483,7 @@ class Ledger:
         """What needs no memory comes first: that may be what there was too little of."""
         self.server, self._counts = server, counts
         for number, member in self._replaced.items():
-            if member is NOBODY:
+            if member is NEW_MEMBER:
                 self._members.pop(number, None)
             else:
                 self._members[number] = member
@@ -443,17 +497,20 @@ class Ledger:
         """The sums of the last commit, in memory. If that fails it is done before the next change."""
         self._is_ahead = True
         for layer, (gram, moment) in enumerate(zip(*self._sums, strict=True)):
-            self.server.put(layer, unpacked(gram, self.algorithm.dim), moment)
+            self.server.put(layer, unpack_upper(gram, self.algorithm.dim), moment)
         self._is_ahead = False
 
     def _put(self, client_id: int, member: Member) -> None:
-        self._replaced.setdefault(client_id, self._members.get(client_id, NOBODY))
+        self._replaced.setdefault(client_id, self._members.get(client_id, NEW_MEMBER))
         self._members[client_id] = member
 
     def _write(self) -> tuple[Floats, Floats]:
         """What has changed, to the file; returns all sums as they are now."""
         sums = grams, moments = self.server.sums()
-        layers = [(at, grams[at].astype("<f8").tobytes(), moments[at].astype("<f8").tobytes()) for at in sorted(self._changed)]
+        layers = [
+            (at, grams[at].astype("<f8").tobytes(), moments[at].astype("<f8").tobytes())
+            for at in sorted(self._changed)
+        ]
         self._insert("facts", [*self._counts.items()])
         self._insert("layers", layers)
         self._insert("clients", [(number, *self._members[number]) for number in self._replaced])
@@ -462,13 +519,15 @@ class Ledger:
     def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """In as few calls as can be: each lets other threads run, and where they are busy it takes milliseconds to come back."""
         while rows:
-            these, rows = rows[: MOST_VALUES // len(rows[0])], rows[MOST_VALUES // len(rows[0]) :]
+            these, rows = (
+                rows[: MOST_STATEMENT_VALUES // len(rows[0])],
+                rows[MOST_STATEMENT_VALUES // len(rows[0]) :],
+            )
             marks = f"({', '.join('?' * len(these[0]))})"
             values = [value for row in these for value in row]
-            self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([marks] * len(these))}", values)
+            self._file.execute(
+                f"INSERT OR REPLACE INTO {table} VALUES {', '.join([marks] * len(these))}", values
+            )
 
     def close(self) -> None:
         self._file.close()
-
-
-OTHER_ALGORITHM = "this client is for another algorithm, or other numbers, than this server"

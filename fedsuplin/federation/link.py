@@ -1,13 +1,4 @@
-"""The client's side of a federation without the network: what to send next, and what an answer means.
-
-A driver (connection.py) asks `request()` for what is due, sends it, and tells `answered` or `failed`. There is one call under
-way at a time. An upload is frozen when it is made, in the journal first, and the same bytes are sent until the server has
-answered them: it counts them once. What is observed in the meantime stays with the client, on top of the answer.
-
-Where clients sync together, an observation ends the client's round. It tells so with Round and is answered when all have:
-either the next round begins, or the server wants everybody's upload of this one. Whether an upload was merged is said by the
-answer to that upload alone, never by anything else.
-"""
+"""The client's side of the protocol without the network: what to send next, and what an answer means."""
 
 from __future__ import annotations
 
@@ -24,16 +15,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..algorithm import Algorithm
-from ..client import Client, Decision
+from .._shared.checks import check_finite, is_whole_number
+from ..algorithm.algorithm import Algorithm
 from ..errors import FederationError, FederationWarning, FedsuplinError, InvalidInput
-from ..messages import Download, check_message, is_whole, packed
-from ..setting import finite
-from .journal import DECIDED, DROPPED, MOST_EVENTS, OBSERVED, ROUND, UPLOADED, Event, Journal, Memory, decision_in, observation_in
-from .plan import Plan
+from ..live.client import Client, Decision
+from ..live.messages import Download
+from ..live.uploads import check_message, pack_upper
+from .agreement import Agreement
+from .client_journal import (
+    DECIDED,
+    DROPPED,
+    MOST_EVENTS,
+    OBSERVED,
+    ROUND,
+    UPLOADED,
+    ClientJournal,
+    JournalEvent,
+    NullJournal,
+    read_decision,
+    read_observation,
+)
+from .refusals import FINAL_STATUSES, STATUS_MEANINGS
 from .wire import (
-    ANY,
-    ASKING,
+    ANY_ALGORITHM,
+    ASKING_GENERATION,
     NO_SEQUENCE,
     SESSION_BYTES,
     JoinAnswer,
@@ -42,19 +47,16 @@ from .wire import (
     RoundRequest,
     SyncAnswer,
     SyncRequest,
-    canonical,
+    encode_spec,
 )
 
 LARGEST_REWARD = 1e100
 FIRST_DELAY, LONGEST_DELAY = 0.05, 5.0  # seconds between attempts
-FINAL = {
-    "UNAUTHENTICATED",
-    "PERMISSION_DENIED",
-    "INVALID_ARGUMENT",
-    "FAILED_PRECONDITION",
-    "UNIMPLEMENTED",
-}  # no use trying again
-ANSWERS: dict[str, type[JoinAnswer | SyncAnswer | RoundAnswer]] = {"Join": JoinAnswer, "Sync": SyncAnswer, "Round": RoundAnswer}
+ANSWER_TYPES: dict[str, type[JoinAnswer | SyncAnswer | RoundAnswer]] = {
+    "Join": JoinAnswer,
+    "Sync": SyncAnswer,
+    "Round": RoundAnswer,
+}
 
 
 class Request(NamedTuple):
@@ -74,9 +76,9 @@ class Link:
         self,
         client_id: int,
         *,
-        plan: Plan | None = None,
+        plan: Agreement | None = None,
         seed: int = 0,
-        journal: Memory | None = None,
+        journal: NullJournal | None = None,
         timeout: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,19 +89,23 @@ class Link:
         self.client: Client | None = None  # until the server has told the algorithm
         self.error: FederationError | None = None
         self.stopped = False
-        self._journal, self._clock, self._jitter = journal or Memory(), clock, random.Random()
-        self.is_kept = isinstance(self._journal, Journal)  # is there a store?
+        self._journal, self._clock, self._jitter = journal or NullJournal(), clock, random.Random()
+        self.is_kept = isinstance(self._journal, ClientJournal)  # is there a store?
         self._session = secrets.token_bytes(SESSION_BYTES)
-        self._generation = ASKING  # of the session: one more than the server has seen, which is asked first
+        self._generation = ASKING_GENERATION  # of the session: one more than the server has seen, which is asked first
         self._epoch = self._round = 0
         self._sequence = NO_SEQUENCE  # the number of the last upload that was made
         self._frozen: bytes | None = None  # a SyncRequest that was not answered yet
         self._leaves = False  # is that one of `leaving`?
-        self._at_end = False  # where all sync together: something was observed since the last report was made
+        self._at_end = (
+            False  # where all sync together: something was observed since the last report was made
+        )
         self._report: bytes | None = None  # a RoundRequest that was not answered yet
         self._first = 0  # the id of the first decision of this epoch
         self._observed_before = 0  # in earlier epochs
-        self._covers = self._merged = 0  # observations that are in the frozen upload; that are in the server's sums, for good
+        self._covers = self._merged = (
+            0  # observations that are in the frozen upload; that are in the server's sums, for good
+        )
         self._flush = -1  # observations that somebody waits for to be merged
         self._leaving = self._left = False
         self._due_since: float | None = None
@@ -110,8 +116,10 @@ class Link:
         self._warned = False
         self._online = False
         self._why = ""
-        self._counts = dict.fromkeys(("syncs", "rounds", "attempts", "failures", "bytes_up", "bytes_down"), 0)
-        if isinstance(self._journal, Journal):
+        self._counts = dict.fromkeys(
+            ("syncs", "rounds", "attempts", "failures", "bytes_up", "bytes_down"), 0
+        )
+        if isinstance(self._journal, ClientJournal):
             with self.changed:
                 self._open_store(self._journal)
 
@@ -123,7 +131,7 @@ class Link:
         return self.client
 
     @property
-    def known_plan(self) -> Plan:
+    def known_plan(self) -> Agreement:
         """Likewise the plan."""
         if self.plan is None:
             raise FederationError("the server has not told the algorithm yet")
@@ -150,9 +158,9 @@ class Link:
         number = decision.id if isinstance(decision, Decision) else decision
         with self.changed:
             self._check()
-            if is_whole(number) and 0 <= number < self._first:
+            if is_whole_number(number) and 0 <= number < self._first:
                 return  # of an epoch that is over
-            if abs(finite("reward", reward)) > LARGEST_REWARD:
+            if abs(check_finite("reward", reward)) > LARGEST_REWARD:
                 raise InvalidInput(
                     f"a federation takes rewards up to {LARGEST_REWARD:g}, so that sums of many stay numbers, not {reward!r}"
                 )
@@ -162,7 +170,12 @@ class Link:
             except Exception:
                 self._ahead = False
                 raise
-            self._write(self._journal.observed, int(number), float(reward), None if sigma is None else float(sigma))
+            self._write(
+                self._journal.observed,
+                int(number),
+                float(reward),
+                None if sigma is None else float(sigma),
+            )
             self._ahead = False
             self._at_end = True
             self._see_what_is_due()
@@ -172,7 +185,7 @@ class Link:
         number = decision.id if isinstance(decision, Decision) else decision
         with self.changed:
             self._check()
-            if is_whole(number) and number in self.player._open:
+            if is_whole_number(number) and number in self.player._open:
                 self._ahead = True
                 self.player.drop(number)
                 self._write(self._journal.dropped, int(number))
@@ -187,7 +200,9 @@ class Link:
             )
         if self.error is not None and not self._warned:
             self._warned = True
-            warnings.warn(f"{self.error}; the client goes on alone", FederationWarning, stacklevel=4)
+            warnings.warn(
+                f"{self.error}; the client goes on alone", FederationWarning, stacklevel=4
+            )
 
     def _write(self, write: Callable[..., None], *values: Any) -> None:
         """What the journal does not take ends the connection: the file is what counts, and whoever opens it goes on from it."""
@@ -249,7 +264,12 @@ class Link:
     def request(self) -> Request | None:
         """What to send now; None if there is nothing, or a call is under way, or it is too early to try again."""
         with self.changed:
-            if self.stopped or self.error is not None or self._calling is not None or self.delay() > 0:
+            if (
+                self.stopped
+                or self.error is not None
+                or self._calling is not None
+                or self.delay() > 0
+            ):
                 return None
             try:
                 found = self._next()
@@ -261,14 +281,18 @@ class Link:
             self._number += 1
             self._counts["attempts"] += 1
             self._counts["bytes_up"] += len(found[1])
-            self._calling = Request(*found, self._number, self.together and not self._leaves and found[0] != "Join")
+            self._calling = Request(
+                *found, self._number, self.together and not self._leaves and found[0] != "Join"
+            )
             return self._calling
 
     def _next(self) -> tuple[str, bytes] | None:
         """The method and the bytes."""
         if self.client is None:
-            fingerprint = ANY if self.plan is None else self.plan.fingerprint
-            return "Join", JoinRequest(self.client_id, self._session, fingerprint, self._generation).to_bytes()
+            fingerprint = ANY_ALGORITHM if self.plan is None else self.plan.fingerprint
+            return "Join", JoinRequest(
+                self.client_id, self._session, fingerprint, self._generation
+            ).to_bytes()
         if self._frozen is None:
             self._see_what_is_due()
             if self._due_since is None:
@@ -278,26 +302,44 @@ class Link:
             elif not self.together:
                 self._freeze(leaving=False)
             elif self._report is None:
-                self._report, self._at_end = self._report_of(tuple(self.client._engine.asking)), False
+                self._report, self._at_end = (
+                    self._report_of(tuple(self.client._engine.asking)),
+                    False,
+                )
         if self._report is not None and not self._leaves:
             return "Round", self._report
         return None if self._frozen is None else ("Sync", self._frozen)
 
     def _report_of(self, asking: tuple[int, ...]) -> bytes:
         plan = self.known_plan.fingerprint
-        return RoundRequest(plan, self._session, self.client_id, self._epoch, self._round, asking).to_bytes()
+        return RoundRequest(
+            plan, self._session, self.client_id, self._epoch, self._round, asking
+        ).to_bytes()
 
     def _freeze(self, *, leaving: bool) -> None:
         """An upload is made, and is in the journal before anybody sees it."""
-        if leaving and self._report is not None:  # the round was told, and not answered: it will be told again
+        if (
+            leaving and self._report is not None
+        ):  # the round was told, and not answered: it will be told again
             self._report, self._at_end = None, True
         self._ahead = True
         upload = self.player.upload()
-        sequence, plan, round_ = self._sequence + 1, self.known_plan.fingerprint, self._round if self.together else 0
-        frozen = SyncRequest(plan, self._session, sequence, self._epoch, round_, leaving, upload).to_bytes()
+        sequence, plan, round_ = (
+            self._sequence + 1,
+            self.known_plan.fingerprint,
+            self._round if self.together else 0,
+        )
+        frozen = SyncRequest(
+            plan, self._session, sequence, self._epoch, round_, leaving, upload
+        ).to_bytes()
         self._journal.uploaded(sequence, frozen, self._at_end)
         self._ahead = False
-        self._sequence, self._frozen, self._leaves, self._covers = sequence, frozen, leaving, self.n_observed
+        self._sequence, self._frozen, self._leaves, self._covers = (
+            sequence,
+            frozen,
+            leaving,
+            self.n_observed,
+        )
 
     def delay(self) -> float:
         """Seconds until the next attempt."""
@@ -317,14 +359,22 @@ class Link:
             except FederationError as error:
                 self._fail(error)
             except FedsuplinError as error:
-                self._fail(FederationError(f"the server's answer to {method} can't be used: {error}"))
+                self._fail(
+                    FederationError(f"the server's answer to {method} can't be used: {error}")
+                )
             self._due_since = None
             self._see_what_is_due()
             self.on_change()
 
     def _take(self, method: str, data: bytes) -> None:
-        answer = ANSWERS[method].from_bytes(data)
-        self._attempts, self._not_before, self._away, self._online, self._why = 0, 0.0, False, True, ""
+        answer = ANSWER_TYPES[method].from_bytes(data)
+        self._attempts, self._not_before, self._away, self._online, self._why = (
+            0,
+            0.0,
+            False,
+            True,
+            "",
+        )
         if isinstance(answer, JoinAnswer):
             self._joined(answer)
         elif isinstance(answer, SyncAnswer):
@@ -340,8 +390,12 @@ class Link:
             self._calling = None
             self._counts["failures"] += 1
             self._why = f"{code}: {message}"
-            if code in FINAL:
-                self._fail(FederationError(f"the server refuses client {self.client_id}: {REASONS.get(code, code)} ({message})"))
+            if code in FINAL_STATUSES:
+                self._fail(
+                    FederationError(
+                        f"the server refuses client {self.client_id}: {STATUS_MEANINGS.get(code, code)} ({message})"
+                    )
+                )
             else:
                 self._try_later(again=code == "ABORTED")
             self.on_change()
@@ -354,7 +408,7 @@ class Link:
         if not again:
             self._away, self._online = True, False
         elif self.client is None:
-            self._generation = ASKING  # another process was faster
+            self._generation = ASKING_GENERATION  # another process was faster
         elif self.together and self._frozen is not None and not self._leaves:
             # It was restarted, and does not know that this round is at its end.
             self._report = self._report_of(SyncRequest.from_bytes(self._frozen).upload.asking)
@@ -367,13 +421,17 @@ class Link:
                 self.on_change()
 
     def _joined(self, answer: JoinAnswer) -> None:
-        plan = Plan.from_spec(answer.spec)
+        plan = Agreement.from_spec(answer.spec)
         if self.plan is not None and plan.fingerprint != self.plan.fingerprint:
-            raise FederationError("the server is for another algorithm, or other numbers, than was asked for")
+            raise FederationError(
+                "the server is for another algorithm, or other numbers, than was asked for"
+            )
         algorithm = plan.algorithm(answer.epoch)
         if self.client_id >= algorithm.n_clients:
-            raise InvalidInput(f"client_id must be a whole number from 0 to {algorithm.n_clients - 1}, not {self.client_id}")
-        if self._generation == ASKING:
+            raise InvalidInput(
+                f"client_id must be a whole number from 0 to {algorithm.n_clients - 1}, not {self.client_id}"
+            )
+        if self._generation == ASKING_GENERATION:
             self._generation = answer.generation + 1
             return
         self.plan, self._sequence = plan, answer.sequence
@@ -399,7 +457,7 @@ class Link:
         under_way = self.player._since, self.player._sent
         try:
             if not merged:
-                download = news(download, self.player)
+                download = select_changed_layers(download, self.player)
                 self.player.withdraw()
             self.player.apply(download)
         except FedsuplinError:
@@ -423,16 +481,20 @@ class Link:
             self._round = answer.round
             self._write(self._journal.round, self._round, self._at_end)
             return
-        self._apply(answer.download, merged=False)  # the round went on without this client; what it has gathered stays on top
+        self._apply(
+            answer.download, merged=False
+        )  # the round went on without this client; what it has gathered stays on top
         self._round = answer.round
         self._keep()
 
     def _begin_epoch(self, epoch: int, round_: int, download: Download | None) -> None:
         """A client that begins from what the server knows; what an earlier one had gathered belonged to an earlier epoch."""
         if self.client is not None and epoch < self._epoch:
-            raise FederationError(f"the server is in epoch {epoch}, this client in {self._epoch}: the server has lost its state")
+            raise FederationError(
+                f"the server is in epoch {epoch}, this client in {self._epoch}: the server has lost its state"
+            )
         client = Client(self.known_plan.algorithm(epoch), self.client_id, seed=self.seed)
-        if download is not None and not is_fresh(download, client.algorithm):
+        if download is not None and not is_fresh_download(download, client.algorithm):
             client.apply(download)
         if self.client is not None:
             self._observed_before += self.client.n_observed
@@ -455,7 +517,9 @@ class Link:
 
     def _fail(self, error: Exception) -> None:
         if self.error is None:
-            self.error = error if isinstance(error, FederationError) else FederationError(str(error))
+            self.error = (
+                error if isinstance(error, FederationError) else FederationError(str(error))
+            )
         self._online = False
         self.on_change()
 
@@ -515,7 +579,7 @@ class Link:
                 "client_id": self.client_id,
                 "seed": self.seed,
                 "session": self._session,
-                "spec": canonical(self.known_plan.spec).decode(),
+                "spec": encode_spec(self.known_plan.spec).decode(),
                 "epoch": self._epoch,
                 "round": self._round,
                 "at_end": int(self._at_end or (self._report is not None and self._frozen is None)),
@@ -528,7 +592,7 @@ class Link:
             self._write(self._journal.keep, facts)
         self._ahead = False
 
-    def _open_store(self, journal: Journal) -> None:
+    def _open_store(self, journal: ClientJournal) -> None:
         """Go on from where the journal ends, if there is something in it."""
         facts = journal.facts()
         if not facts:
@@ -541,7 +605,14 @@ class Link:
                 self._repeat(event)
         except FedsuplinError as error:
             raise InvalidInput(f"the store {path} can't be used: {error}") from error
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, sqlite3.Error) as error:
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            sqlite3.Error,
+        ) as error:
             raise InvalidInput(f"the store {path} does not hold a client: {error!r}") from error
         self._merged = 0 if any(self.player._pulls) else self.n_observed
         self._see_what_is_due()
@@ -550,13 +621,19 @@ class Link:
         for name, ours in (("client_id", self.client_id), ("seed", self.seed)):
             if facts[name] != ours:
                 raise InvalidInput(f"it is of a client with {name}={facts[name]}, not {ours}")
-        plan = Plan.from_spec(json.loads(facts["spec"]))
+        plan = Agreement.from_spec(json.loads(facts["spec"]))
         if self.plan is not None and plan.fingerprint != self.plan.fingerprint:
-            raise InvalidInput(f"it is for another algorithm, {plan.algorithm(0).name}, or other numbers")
+            raise InvalidInput(
+                f"it is for another algorithm, {plan.algorithm(0).name}, or other numbers"
+            )
         self.plan = plan
 
     def _restore(self, facts: dict[str, Any]) -> None:
-        self._session, self._epoch, self._round = bytes(facts["session"]), int(facts["epoch"]), int(facts["round"])
+        self._session, self._epoch, self._round = (
+            bytes(facts["session"]),
+            int(facts["epoch"]),
+            int(facts["round"]),
+        )
         if len(self._session) != SESSION_BYTES:
             raise ValueError(f"a session of {len(self._session)} bytes")
         self._sequence, self._at_end = int(facts["sequence"]), bool(facts["at_end"])
@@ -566,12 +643,12 @@ class Link:
             self._leaves = SyncRequest.from_bytes(self._frozen).leaving
         self.client = Client.from_bytes(facts["client"], self.known_plan.algorithm(self._epoch))
 
-    def _repeat(self, event: Event) -> None:
+    def _repeat(self, event: JournalEvent) -> None:
         """What happened then, on the client as it was then."""
         if event.kind == DECIDED:
-            self.player._decide_again(event.what, *decision_in(event, self.player.algorithm.dim))
+            self.player._decide_again(event.what, *read_decision(event, self.player.algorithm.dim))
         elif event.kind == OBSERVED:
-            self.player.observe(event.what, *observation_in(event))
+            self.player.observe(event.what, *read_observation(event))
             self._at_end = True
         elif event.kind == DROPPED:
             self.player.drop(event.what)
@@ -608,34 +685,39 @@ class Link:
 
     def stats(self) -> dict[str, Any]:
         with self.changed:
-            counts = {"observed": self.n_observed, "open": self.player.n_open, "epoch": self._epoch, "round": self._round}
+            counts = {
+                "observed": self.n_observed,
+                "open": self.player.n_open,
+                "epoch": self._epoch,
+                "round": self._round,
+            }
             pending = int(sum(self.player._pulls))
-            return {**counts, "gathered": pending, **self._counts, "online": self.is_online, "last_failure": self._why}
+            return {
+                **counts,
+                "gathered": pending,
+                **self._counts,
+                "online": self.is_online,
+                "last_failure": self._why,
+            }
 
 
-REASONS = {
-    "UNAUTHENTICATED": "its token or certificate is missing or not valid",
-    "PERMISSION_DENIED": "its token or certificate is another client's",
-    "INVALID_ARGUMENT": "it could not read or believe what was sent",
-    "FAILED_PRECONDITION": "another process has taken its place, or it is for another algorithm",
-    "UNIMPLEMENTED": "there is no federation of this version at this address",
-}
-
-
-def is_fresh(download: Download, algorithm: Algorithm) -> bool:
+def is_fresh_download(download: Download, algorithm: Algorithm) -> bool:
     """Does the server know nothing yet? Then a client is as it begins."""
-    empty = packed(algorithm.setting.ridge * np.eye(algorithm.dim))
+    empty = pack_upper(algorithm.setting.ridge * np.eye(algorithm.dim))
     return not download.moments.any() and bool((download.grams == empty).all())
 
 
-def news(download: Download, client: Client) -> Download:
+def select_changed_layers(download: Download, client: Client) -> Download:
     """The layers that differ from the client's last download. Where only the answer was lost there are none, and the client goes
     on as if it had not been."""
     check_message(download, Download, client.algorithm.dim, client.algorithm.n_layers)
     held = [client.layer(int(layer)) for layer in download.layers]
     parts = zip(held, download.grams, download.moments, strict=True)
     differs = [
-        not (np.array_equal(packed(own["gram"]), gram) and np.array_equal(own["moment"], moment)) for own, gram, moment in parts
+        not (
+            np.array_equal(pack_upper(own["gram"]), gram) and np.array_equal(own["moment"], moment)
+        )
+        for own, gram, moment in parts
     ]
     keep = np.array(differs, bool)
     return Download(download.layers[keep], download.grams[keep], download.moments[keep])

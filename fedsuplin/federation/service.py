@@ -1,9 +1,4 @@
-"""The gRPC service over a ledger: who calls is known before a byte is read, uploads are committed in groups, one thread has
-the ledger.
-
-A call that is given up by its client changes nothing for the others: what has arrived is merged, and told again to whoever asks
-again. No protobuf of ours: requests and answers are the bytes of wire.py.
-"""
+"""The gRPC service over a ledger."""
 
 from __future__ import annotations
 
@@ -16,29 +11,39 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..doubling import LAST_EPOCH
+from .._shared.extras import import_extra
+from ..algorithm.doubling import LAST_EPOCH
 from ..errors import InvalidInput
-from ..extras import imported
-from .barrier import STOPPING, Barrier, Where, give
-from .credentials import Gate, Listening, host_and_port, server_credentials, url
-from .ledger import Ledger, Refused
-from .plan import Plan
-from .telemetry import Metrics, Throttle, log
-from .wire import ASKING, METHODS, SERVICE, JoinAnswer, JoinRequest, RoundAnswer, RoundRequest, SyncAnswer, SyncRequest
+from .addresses import format_url, parse_address
+from .agreement import Agreement
+from .barrier import Barrier
+from .commits import Commits
+from .credentials import Gate, Listening, make_server_credentials
+from .ledger import Ledger
+from .pending_calls import Position
+from .refusals import STOPPING, Refused
+from .telemetry import Metrics, Throttle, log_event
+from .wire import (
+    ASKING_GENERATION,
+    METHODS,
+    SERVICE,
+    JoinAnswer,
+    JoinRequest,
+    RoundAnswer,
+    RoundRequest,
+    SyncAnswer,
+    SyncRequest,
+)
 
-grpc = imported("grpc", "federation", "fedsuplin serve")
-aio = imported("grpc.aio", "federation", "fedsuplin serve")
-
-__all__ = ["Listening", "Service", "serve"]
-
+grpc = import_extra("grpc", "federation", "fedsuplin serve")
+aio = import_extra("grpc.aio", "federation", "fedsuplin serve")
 LARGEST_ANSWER = 64 << 20
-LARGEST_COMMIT = 256  # uploads
-CALLS_OF_A_CLIENT = 16  # at a time: one that works has one or two
-LONGEST_TEXT = 1000  # of what a client is told, which travels in a header
-GRACE = 2.0  # seconds in which answers get out when the server stops
-OPTIONS = [
+MOST_CALLS_PER_CLIENT = 16  # at a time: one that works has one or two
+LONGEST_REFUSAL_TEXT = 1000  # of what a client is told, which travels in a header
+STOP_GRACE_SECONDS = 2.0  # seconds in which answers get out when the server stops
+SERVER_OPTIONS = [
     ("grpc.max_send_message_length", LARGEST_ANSWER),
     ("grpc.max_concurrent_streams", 256),  # of a connection
     ("grpc.so_reuseport", 0),  # a second server on the same port is an error
@@ -47,7 +52,7 @@ OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
-CODES = {
+STATUS_CODES = {
     "unauthenticated": grpc.StatusCode.UNAUTHENTICATED,
     "identity": grpc.StatusCode.PERMISSION_DENIED,
     "malformed": grpc.StatusCode.INVALID_ARGUMENT,
@@ -60,14 +65,17 @@ CODES = {
     "store": grpc.StatusCode.UNAVAILABLE,
     "internal": grpc.StatusCode.INTERNAL,
 }
-QUIET = ("round", "stopping")  # happens in the best of federations
+UNLOGGED_REASONS = ("round", "stopping")  # happens in the best of federations
+HEALTH_MODULES = ("health", "health_pb2", "health_pb2_grpc")
 
 
-async def serve(ledger: Ledger, listening: Listening, *, started: Callable[[str], None] = lambda address: None) -> None:
+async def serve(
+    ledger: Ledger, listening: Listening, *, started: Callable[[str], None] = lambda address: None
+) -> None:
     """Serve until this is cancelled, or the process is told to stop (SIGTERM, SIGINT). `started` is told the address with its
     port, such as grpcs://127.0.0.1:50051, which is what `fsl.connect` takes. The ledger is the caller's to close."""
     service = Service(ledger, listening)
-    with stop_signals() as stopped:
+    with watch_stop_signals() as stopped:
         try:
             started(await service.start())
             await stopped.wait()
@@ -76,7 +84,7 @@ async def serve(ledger: Ledger, listening: Listening, *, started: Callable[[str]
 
 
 @contextlib.contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
+def watch_stop_signals() -> Iterator[asyncio.Event]:
     """An event that SIGTERM and SIGINT set; outside the main thread, and where asyncio has no signals (Windows), nothing does."""
     stopped, loop, heard = asyncio.Event(), asyncio.get_running_loop(), []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,12 +106,16 @@ class Service:
         self._gate, self.metrics, self._throttle = Gate(listening), Metrics(), Throttle()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fedsuplin-ledger")
         together = ledger.algorithm.syncs == "all"
-        self._barrier = Barrier(ledger, self._work, listening.deadline, self._round_closed) if together else None
+        self._barrier = (
+            Barrier(ledger, self._work, listening.deadline, self._round_closed)
+            if together
+            else None
+        )
         self._commits = Commits(ledger, self._work, self._committed)
         self._calls = {"Join": self._join, "Sync": self._sync, "Round": self._round}
         self._n_clients, self._seen = ledger.algorithm.n_clients, set(ledger.clients())
         self._of_client: Counter[int] = Counter()  # calls that are under way
-        self._bytes = Encoder()
+        self._bytes = AnswerEncoder()
         self._server: Any = None
         self._stopping = False
 
@@ -112,30 +124,50 @@ class Service:
     async def start(self) -> str:
         """Listen; returns the address."""
         self._server = server = aio.server(
-            options=[*OPTIONS, ("grpc.max_receive_message_length", largest_request(self._ledger.plan))]
+            options=[
+                *SERVER_OPTIONS,
+                ("grpc.max_receive_message_length", compute_largest_request(self._ledger.plan)),
+            ]
         )
-        handlers = {method: grpc.stream_unary_rpc_method_handler(self._handler(method)) for method in METHODS}
+        handlers = {
+            method: grpc.stream_unary_rpc_method_handler(self._handler(method))
+            for method in METHODS
+        }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        self._health = await add_health(server)
-        host, _ = host_and_port(self._listening.address)
+        self._health = await add_health_service(server)
+        host, _ = parse_address(self._listening.address)
         port = self._bind(server)
-        shown = self._listening.metrics_address and self.metrics.show(self._listening.metrics_address)
+        shown = self._listening.metrics_address and self.metrics.show(
+            self._listening.metrics_address
+        )
         self.metrics.clients.set(len(self._seen))
         self._noticed((self._ledger.epoch, self._ledger.round))
         await server.start()
-        address = url("grpcs" if self._listening.tls else "grpc", host, port)
-        log("listening", address=address, metrics=shown, algorithm=self._ledger.algorithm.name, store=str(self._ledger.path))
+        address = format_url("grpcs" if self._listening.tls else "grpc", host, port)
+        log_event(
+            "listening",
+            address=address,
+            metrics=shown,
+            algorithm=self._ledger.algorithm.name,
+            store=str(self._ledger.path),
+        )
         return address
 
     def _bind(self, server: Any) -> int:
         address = self._listening.address
-        credentials = server_credentials(self._listening) if self._listening.tls else None
+        credentials = make_server_credentials(self._listening) if self._listening.tls else None
         try:
-            port: int = server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+            port: int = (
+                server.add_insecure_port(address)
+                if credentials is None
+                else server.add_secure_port(address, credentials)
+            )
         except RuntimeError:
             port = 0
         if port == 0:
-            raise InvalidInput(f"can't listen on {address}: is it in use, or not an address of this machine?")
+            raise InvalidInput(
+                f"can't listen on {address}: is it in use, or not an address of this machine?"
+            )
         return port
 
     async def stop(self) -> None:
@@ -146,8 +178,8 @@ class Service:
             if self._barrier is not None:
                 await self._barrier.stop()
             await self._commits.drained()
-            await self._server.stop(GRACE)
-            log("stopped", syncs=self._ledger.n_syncs)
+            await self._server.stop(STOP_GRACE_SECONDS)
+            log_event("stopped", syncs=self._ledger.n_syncs)
         self.metrics.close()
         self._thread.shutdown()
 
@@ -172,7 +204,9 @@ class Service:
                 self.metrics.seconds.labels(method).observe(time.perf_counter() - began)
                 self.metrics.sent.inc(len(answer))
                 return answer
-            nothing: bytes = await context.abort(CODES[refused.reason], str(refused)[:LONGEST_TEXT])  # it raises
+            nothing: bytes = await context.abort(
+                STATUS_CODES[refused.reason], str(refused)[:LONGEST_REFUSAL_TEXT]
+            )  # it raises
             return nothing
 
         return handle
@@ -180,16 +214,25 @@ class Service:
     def _let_in(self, context: Any) -> int:
         client_id = self._gate.client(context)
         if client_id is None:
-            raise Refused("unauthenticated", "no valid credentials: a call needs the token or the certificate of a client")
+            raise Refused(
+                "unauthenticated",
+                "no valid credentials: a call needs the token or the certificate of a client",
+            )
         if client_id >= self._n_clients:
-            raise Refused("identity", f"there is no client {client_id}: this federation has 0 to {self._n_clients - 1}")
+            raise Refused(
+                "identity",
+                f"there is no client {client_id}: this federation has 0 to {self._n_clients - 1}",
+            )
         return client_id
 
     async def _answered(self, method: str, client_id: int, context: Any) -> bytes:
         if self._stopping:
             raise Refused("stopping", STOPPING)
-        if self._of_client[client_id] >= CALLS_OF_A_CLIENT:
-            raise Refused("busy", f"client {client_id} has {CALLS_OF_A_CLIENT} calls under way: wait for their answers")
+        if self._of_client[client_id] >= MOST_CALLS_PER_CLIENT:
+            raise Refused(
+                "busy",
+                f"client {client_id} has {MOST_CALLS_PER_CLIENT} calls under way: wait for their answers",
+            )
         self._of_client[client_id] += 1
         try:
             data = await context.read()
@@ -203,14 +246,21 @@ class Service:
     async def _join(self, client_id: int, data: bytes) -> bytes:
         request = JoinRequest.from_bytes(data)
         answer: JoinAnswer = await self._work(self._ledger.join, client_id, request)
-        if request.generation == ASKING:  # nobody has come yet
+        if request.generation == ASKING_GENERATION:  # nobody has come yet
             return answer.to_bytes()
         self._seen.add(client_id)
         self.metrics.clients.set(len(self._seen))
         if self._barrier is not None:
             self._barrier.joined(client_id, request.session)
         if (left_out := self._throttle.left_out((client_id, "joined"))) is not None:
-            log("joined", client=client_id, sequence=answer.sequence, epoch=answer.epoch, round=answer.round, left_out=left_out)
+            log_event(
+                "joined",
+                client=client_id,
+                sequence=answer.sequence,
+                epoch=answer.epoch,
+                round=answer.round,
+                left_out=left_out,
+            )
         return answer.to_bytes()
 
     async def _sync(self, client_id: int, data: bytes) -> bytes:
@@ -223,134 +273,71 @@ class Service:
         request = RoundRequest.from_bytes(data)
         if self._barrier is None:
             await self._work(self._ledger.look, client_id, request)  # says what is wrong
-            raise Refused("malformed", "the clients of this federation sync one by one: there are no rounds")
+            raise Refused(
+                "malformed", "the clients of this federation sync one by one: there are no rounds"
+            )
         return self._bytes(await self._barrier.report(client_id, request))
 
     # --- what happened ----------------------------------------------------------------------------------------------------------
 
-    def _committed(self, n_merged: int, n_known: int, leaving: list[int], where: Where) -> None:
+    def _committed(self, n_merged: int, n_known: int, leaving: list[int], where: Position) -> None:
         self.metrics.commits.inc()
         self.metrics.uploads.observe(n_merged)
         self.metrics.syncs.inc(n_merged)
         self.metrics.duplicates.inc(n_known)
         self._noticed(where)
         for client_id in leaving:
-            log("left", client=client_id)
+            log_event("left", client=client_id)
         if self._barrier is not None:
             self._barrier.left(leaving, where)
 
-    def _round_closed(self, n_merged: int, where: Where) -> None:
+    def _round_closed(self, n_merged: int, where: Position) -> None:
         if n_merged:
             self.metrics.commits.inc()
             self.metrics.uploads.observe(n_merged)
             self.metrics.syncs.inc(n_merged)
         self._noticed(where)
 
-    def _noticed(self, where: Where) -> None:
+    def _noticed(self, where: Position) -> None:
         self.metrics.epoch.set(where[0])
         self.metrics.round.set(where[1])
 
     def _refusal(self, error: Exception) -> Refused:
         """What a client is told of an error, and under which name it is counted."""
         if isinstance(error, Refused):
-            return error if error.reason in CODES else Refused("internal", str(error))
+            return error if error.reason in STATUS_CODES else Refused("internal", str(error))
         if isinstance(error, InvalidInput):
             return Refused("malformed", str(error))
         if isinstance(error, sqlite3.Error | OSError):
-            return Refused("store", f"the server can't write its store ({error}): nothing was merged, try again")
-        log("failed", level=logging.ERROR, error=error)
+            return Refused(
+                "store",
+                f"the server can't write its store ({error}): nothing was merged, try again",
+            )
+        log_event("failed", level=logging.ERROR, error=error)
         return Refused("internal", "the server failed, its log says why")
 
-    def _tell_refused(self, method: str, client_id: int | None, refused: Refused, context: Any) -> None:
+    def _tell_refused(
+        self, method: str, client_id: int | None, refused: Refused, context: Any
+    ) -> None:
         """Counted always, logged now and then."""
         self.metrics.refused.labels(refused.reason).inc()
-        left_out = None if refused.reason in QUIET else self._throttle.left_out((client_id, refused.reason))
+        left_out = (
+            None
+            if refused.reason in UNLOGGED_REASONS
+            else self._throttle.left_out((client_id, refused.reason))
+        )
         if left_out is not None:
             level = logging.ERROR if refused.reason in ("store", "internal") else logging.WARNING
             fields: dict[str, Any] = {
                 "client": client_id,
                 "method": method,
                 "reason": refused.reason,
-                "message": str(refused)[:LONGEST_TEXT],
+                "message": str(refused)[:LONGEST_REFUSAL_TEXT],
             }
-            log("refused", level=level, **fields, peer=context.peer(), left_out=left_out)
+            log_event("refused", level=level, **fields, peer=context.peer(), left_out=left_out)
 
 
-Merged = tuple[list[SyncAnswer | Refused], int, int, Where]
-
-
-class Waiting(NamedTuple):
-    """An upload that waits to be merged; its call may have been given up."""
-
-    client_id: int
-    request: SyncRequest
-    future: asyncio.Future[SyncAnswer]
-
-
-class Commits:
-    """Uploads that are merged as they come: those that arrive while a commit is under way go into the next one together."""
-
-    def __init__(self, ledger: Ledger, work: Callable[..., Any], committed: Callable[[int, int, list[int], Where], None]) -> None:
-        self._ledger, self._work, self._committed = ledger, work, committed
-        self._queue: list[Waiting] = []
-        self._task: asyncio.Task[None] | None = None
-
-    async def sync(self, client_id: int, request: SyncRequest) -> SyncAnswer:
-        future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
-        self._queue.append(Waiting(client_id, request, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
-        return await future
-
-    async def drained(self) -> None:
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        try:
-            while self._queue:
-                batch = self._next()
-                for each, answer in zip(batch, await self._answers(batch), strict=True):
-                    give([each.future], answer)
-        finally:
-            self._task = None
-
-    async def _answers(self, batch: list[Waiting]) -> list[SyncAnswer | Exception]:
-        """If the store can't be written, nothing was merged. After a failure that nobody has foreseen it is one by one, so that
-        one upload can't keep the others from being merged."""
-        try:
-            found: Merged = await self._work(self._merge, [(each.client_id, each.request) for each in batch])
-        except Exception as error:
-            if len(batch) == 1 or isinstance(error, sqlite3.Error | OSError):
-                return [error] * len(batch)
-            return [answer for each in batch for answer in await self._answers([each])]
-        answers, merged, known, where = found
-        answered = [each for each, answer in zip(batch, answers, strict=True) if isinstance(answer, SyncAnswer)]
-        self._committed(merged, known, [each.client_id for each in answered if each.request.leaving], where)
-        return [*answers]
-
-    def _next(self) -> list[Waiting]:
-        """One upload of each client: a second one, sent again before the first was answered, is for the next commit."""
-        batch: dict[int, Waiting] = {}
-        later = []
-        for each in self._queue:
-            if each.client_id in batch or len(batch) == LARGEST_COMMIT:
-                later.append(each)
-            else:
-                batch[each.client_id] = each
-        self._queue = later
-        return list(batch.values())
-
-    def _merge(self, requests: list[tuple[int, SyncRequest]]) -> Merged:
-        """Where the ledger lives. With how many were merged, how many had been before, and where it is now."""
-        ledger = self._ledger
-        before = ledger.n_syncs
-        answers = ledger.sync(requests)
-        merged, answered = ledger.n_syncs - before, sum(isinstance(answer, SyncAnswer) and answer.merged for answer in answers)
-        return answers, merged, answered - merged, (ledger.epoch, ledger.round)
-
-
-class Encoder:
+class AnswerEncoder:
     """Answers as bytes. Those of a batch have the same download, which is written once."""
 
     def __init__(self) -> None:
@@ -362,26 +349,31 @@ class Encoder:
             return answer.to_bytes()
         if answer.download is not self._download:
             self._download, self._made = answer.download, {}
-        same = type(answer), answer.epoch, answer.round, answer.merged if isinstance(answer, SyncAnswer) else answer.wanted
+        same = (
+            type(answer),
+            answer.epoch,
+            answer.round,
+            answer.merged if isinstance(answer, SyncAnswer) else answer.wanted,
+        )
         if same not in self._made:
             self._made[same] = answer.to_bytes()
         return self._made[same]
 
 
-def largest_request(plan: Plan) -> int:
+def compute_largest_request(plan: Agreement) -> int:
     """Bytes of an upload of all layers, of the last epoch that there can be, with room for what is around it: no stranger can
     make the server hold more."""
     algorithm = plan.algorithm(LAST_EPOCH if plan.doubles else 0)
     return 4096 + algorithm.n_layers * (16 + 4 * algorithm.dim * (algorithm.dim + 3))
 
 
-async def add_health(server: Any) -> Any:
+async def add_health_service(server: Any) -> Any:
     """The standard health service, open to all: it says that the server is there, and nothing else."""
-    health, messages, stubs = (imported(f"grpc_health.v1.{name}", "federation", "fedsuplin serve") for name in HEALTH)
+    health, messages, stubs = (
+        import_extra(f"grpc_health.v1.{name}", "federation", "fedsuplin serve")
+        for name in HEALTH_MODULES
+    )
     servicer = health.aio.HealthServicer()
     await servicer.set(SERVICE, messages.HealthCheckResponse.SERVING)
     stubs.add_HealthServicer_to_server(servicer, server)
     return servicer
-
-
-HEALTH = ("health", "health_pb2", "health_pb2_grpc")

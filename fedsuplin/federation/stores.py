@@ -1,4 +1,4 @@
-"""Opening the SQLite file of a server or a client: made if it is new, one process at a time, never a file of something else."""
+"""Open the SQLite file of a server or a client, for one process at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Kind:
+class StoreKind:
     """What a file of this kind has in its head and in it."""
 
     whose: str
@@ -24,7 +24,7 @@ class Kind:
     """FULL: on the disk when a commit returns. NORMAL: survives the end of the process, not a loss of power."""
 
 
-def opened(path: str | os.PathLike[str], kind: Kind) -> sqlite3.Connection:
+def open_store(path: str | os.PathLike[str], kind: StoreKind) -> sqlite3.Connection:
     """The file, locked for this process as long as it is open, whatever ends it."""
     path = Path(path)
     try:
@@ -32,14 +32,18 @@ def opened(path: str | os.PathLike[str], kind: Kind) -> sqlite3.Connection:
             raise InvalidInput(f"there is no folder {path.parent} for the store")
         if path.is_dir():
             raise InvalidInput(f"{path} is a folder: the store is a file")
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what is in it is for its owner; SQLite's other files follow it
+        os.close(
+            os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        )  # what is in it is for its owner; SQLite's other files follow it
         # Absolute: a file that is called ":memory:" is a file too, where SQLite would keep everything in memory.
-        file = sqlite3.connect(path.absolute(), isolation_level=None, check_same_thread=False, timeout=0.0)
+        file = sqlite3.connect(
+            path.absolute(), isolation_level=None, check_same_thread=False, timeout=0.0
+        )
     except (sqlite3.OperationalError, OSError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidInput(f"the store {path} can't be opened: {why}") from None
     try:
-        _prepare(file, path, kind)
+        _prepare_store(file, path, kind)
     except sqlite3.OperationalError as error:
         file.close()
         if "locked" in str(error):
@@ -47,16 +51,21 @@ def opened(path: str | os.PathLike[str], kind: Kind) -> sqlite3.Connection:
         raise InvalidInput(f"the store {path} can't be opened: {error}") from None
     except sqlite3.DatabaseError as error:
         file.close()
-        raise InvalidInput(f"{path} is not the store of a {kind.whose} of fedsuplin's ({error}); it was left as it is") from None
+        raise InvalidInput(
+            f"{path} is not the store of a {kind.whose} of fedsuplin's ({error}); it was left as it is"
+        ) from None
     except BaseException:
         file.close()
         raise
     return file
 
 
-def _prepare(file: sqlite3.Connection, path: Path, kind: Kind) -> None:
+def _prepare_store(file: sqlite3.Connection, path: Path, kind: StoreKind) -> None:
     file.execute("PRAGMA locking_mode=EXCLUSIVE")
-    (found,), (version,) = file.execute("PRAGMA application_id").fetchone(), file.execute("PRAGMA user_version").fetchone()
+    (found,), (version,) = (
+        file.execute("PRAGMA application_id").fetchone(),
+        file.execute("PRAGMA user_version").fetchone(),
+    )
     is_new = not file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not is_new and found != kind.application_id:
         raise sqlite3.DatabaseError("a database of something else")

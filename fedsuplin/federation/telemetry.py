@@ -1,4 +1,4 @@
-"""What a server tells of itself: one JSON object a line on standard error, and numbers for Prometheus. Never a token."""
+"""The server's JSON log and its Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -8,24 +8,38 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from .._shared.extras import import_extra
 from ..errors import InvalidInput
-from ..extras import imported
-from .credentials import host_and_port, url
+from .addresses import format_url, parse_address
 
-LOG = logging.getLogger("fedsuplin.federation")
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-UPLOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LOGGER = logging.getLogger("fedsuplin.federation")
+SECONDS_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
+UPLOADS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-# --- logs -------------------------------------------------------------------------------------------------------------------
-
-
-def log(event: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
+def log_event(
+    event: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any
+) -> None:
     """`error` is for what nobody expected: it is told with where it came from."""
-    LOG.log(level, event, extra={"fields": fields}, exc_info=error)
+    LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
 
 
-class JsonLines(logging.Formatter):
+class JsonLinesFormatter(logging.Formatter):
     """One object a line: time, level, event, and what else there is to say."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -60,22 +74,27 @@ class Throttle:
         return since
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------------
-
-
 class Metrics:
     """Counters in a registry of their own, shown on HTTP if somebody asks for it."""
 
     def __init__(self) -> None:
-        prometheus = imported("prometheus_client", "federation", "fedsuplin serve")
+        prometheus = import_extra("prometheus_client", "federation", "fedsuplin serve")
         self._prometheus, self.registry = prometheus, prometheus.CollectorRegistry()
         made = {"namespace": "fedsuplin", "registry": self.registry}
         self.syncs = prometheus.Counter("syncs", "Uploads that were merged", **made)
-        self.duplicates = prometheus.Counter("duplicates", "Uploads that had been merged before, and were answered again", **made)
-        self.refused = prometheus.Counter("refused", "Calls that were refused, by reason", ["reason"], **made)
+        self.duplicates = prometheus.Counter(
+            "duplicates", "Uploads that had been merged before, and were answered again", **made
+        )
+        self.refused = prometheus.Counter(
+            "refused", "Calls that were refused, by reason", ["reason"], **made
+        )
         self.commits = prometheus.Counter("commits", "Commits of uploads", **made)
-        self.uploads = prometheus.Histogram("uploads_per_commit", "Uploads in a commit", buckets=UPLOADS, **made)
-        self.seconds = prometheus.Histogram("call_seconds", "From a call to its answer", ["method"], buckets=SECONDS, **made)
+        self.uploads = prometheus.Histogram(
+            "uploads_per_commit", "Uploads in a commit", buckets=UPLOADS_BUCKETS, **made
+        )
+        self.seconds = prometheus.Histogram(
+            "call_seconds", "From a call to its answer", ["method"], buckets=SECONDS_BUCKETS, **made
+        )
         self.round = prometheus.Gauge("round", "The round, where all sync together", **made)
         self.epoch = prometheus.Gauge("epoch", "The epoch, where nobody knows the horizon", **made)
         self.clients = prometheus.Gauge("clients_seen", "Clients that have joined, ever", **made)
@@ -85,12 +104,14 @@ class Metrics:
 
     def show(self, address: str) -> str:
         """On http://HOST:PORT/metrics; returns where that is."""
-        host, port = host_and_port(address)
+        host, port = parse_address(address)
         try:
             self._http = self._prometheus.start_http_server(port, host, registry=self.registry)
         except OSError as error:
-            raise InvalidInput(f"can't show metrics on {address}: {error.strerror or error}") from None
-        return url("http", host, self._http[0].server_port) + "/metrics"
+            raise InvalidInput(
+                f"can't show metrics on {address}: {error.strerror or error}"
+            ) from None
+        return format_url("http", host, self._http[0].server_port) + "/metrics"
 
     def close(self) -> None:
         if self._http is not None:

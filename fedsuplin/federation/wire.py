@@ -1,9 +1,4 @@
-"""What crosses the network: three questions of a client's, each with its answer, in the binary form of messages.py.
-
-Join says who is there, and brings what the server knows. Sync brings an upload, Round tells that a client has come to the end of
-its round, where all sync together. Every question names the algorithm (its fingerprint), the client's session and the epoch, so
-that the server can tell what was not meant for it.
-"""
+"""The requests and answers that cross the network, and their bytes."""
 
 from __future__ import annotations
 
@@ -13,16 +8,18 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
+from .._shared.plain_data import encode_for_json
 from ..errors import InvalidInput
-from ..messages import Download, Message, Reader, Upload, Writer
-from ..result import plain
+from ..live.messages import Download, Message, Reader, Upload, Writer
 
 SERVICE = "fedsuplin.v1.Federation"
 METHODS = ("Join", "Sync", "Round")
 PATHS = {method: f"/{SERVICE}/{method}" for method in METHODS}
 SESSION_BYTES, FINGERPRINT_BYTES = 16, 32
-ANY = bytes(FINGERPRINT_BYTES)  # a client that takes the server's algorithm, whichever it is
-ASKING = 0  # for a generation
+ANY_ALGORITHM = bytes(
+    FINGERPRINT_BYTES
+)  # a client that takes the server's algorithm, whichever it is
+ASKING_GENERATION = 0  # for a generation
 NO_SEQUENCE = 0  # before the first upload of a session; its uploads are 1, 2, …
 LARGEST_SPEC = 1 << 20
 
@@ -34,7 +31,7 @@ class JoinRequest(Message):
     client_id: int
     session: bytes
     """Random bytes made with a client and kept with its state: a client that was lost and made anew has others."""
-    fingerprint: bytes = ANY
+    fingerprint: bytes = ANY_ALGORITHM
     generation: int = 1
     """Which session of this client it is, one more than there were; so the join of an older session that comes late changes
     nothing. ASKING: none begins, it is only asked how many there were."""
@@ -65,7 +62,7 @@ class JoinAnswer(Message):
     download: Download
 
     def _write(self, out: Writer) -> None:
-        spec = canonical(self.spec)
+        spec = encode_spec(self.spec)
         out.put("QQQQI", self.epoch, self.round, self.sequence, self.generation, len(spec))
         out.raw(spec)
         self.download._write(out)
@@ -74,7 +71,9 @@ class JoinAnswer(Message):
     def _read(cls, source: Reader) -> Self:
         epoch, round_, sequence, generation, size = source.take("QQQQI")
         if size > LARGEST_SPEC:
-            raise InvalidInput(f"JoinAnswer has a specification of {size} bytes, at most {LARGEST_SPEC} are read")
+            raise InvalidInput(
+                f"JoinAnswer has a specification of {size} bytes, at most {LARGEST_SPEC} are read"
+            )
         try:
             spec = json.loads(source.raw(size))
         except (ValueError, RecursionError):
@@ -106,7 +105,9 @@ class SyncRequest(Message):
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         found = super().from_bytes(data)
-        vars(found)["received"] = data  # there is one way to write a request: for its digest it need not be written again
+        vars(found)["received"] = (
+            data  # there is one way to write a request: for its digest it need not be written again
+        )
         return found
 
     def _write(self, out: Writer) -> None:
@@ -121,7 +122,9 @@ class SyncRequest(Message):
         sequence, epoch, round_, leaving = source.take("QQQB")
         if leaving > 1:
             raise InvalidInput(f"SyncRequest must say 0 or 1 for leaving, not {leaving}")
-        return cls(fingerprint, session, sequence, epoch, round_, bool(leaving), Upload._read(source))
+        return cls(
+            fingerprint, session, sequence, epoch, round_, bool(leaving), Upload._read(source)
+        )
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,9 @@ class RoundRequest(Message):
         fingerprint, session = source.raw(FINGERPRINT_BYTES), source.raw(SESSION_BYTES)
         client_id, epoch, round_, n = source.take("IQQH")
         source.sizes(1, n)
-        return cls(fingerprint, session, client_id, epoch, round_, tuple(source.array("<u2", n).tolist()))
+        return cls(
+            fingerprint, session, client_id, epoch, round_, tuple(source.array("<u2", n).tolist())
+        )
 
 
 @dataclass(frozen=True)
@@ -194,12 +199,9 @@ class RoundAnswer(Message):
         return cls(epoch, round_, bool(wanted), Download._read(source) if late else None)
 
 
-# --- the algorithm -----------------------------------------------------------------------------------------------------------
+def encode_spec(spec: dict[str, Any]) -> bytes:
+    return json.dumps(spec, sort_keys=True, default=encode_for_json, separators=(",", ":")).encode()
 
 
-def canonical(spec: dict[str, Any]) -> bytes:
-    return json.dumps(spec, sort_keys=True, default=plain, separators=(",", ":")).encode()
-
-
-def fingerprint(spec: dict[str, Any]) -> bytes:
-    return hashlib.sha256(canonical(spec)).digest()
+def compute_fingerprint(spec: dict[str, Any]) -> bytes:
+    return hashlib.sha256(encode_spec(spec)).digest()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import Floats
-from . import figures
+from .._shared.arrays import Floats
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured
-from .verdicts import Verdict, all_of, difference, judged, mean_error
+from .figures import draw_curve, finish_panel, make_panels
+from .formatting import format_mean_error
+from .verdicts import Verdict, combine_outcomes, compute_difference, judge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
 PATTERNS = ("random", "round-robin", "click-leave")
 SYNC = "sync"
 PRACTICAL, THEOREM_C, THEORY = "practical", "practical, C = 1/M²", "theory"
+UNITS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
 
 
 class Arrivals(Experiment):
@@ -47,40 +50,57 @@ class Arrivals(Experiment):
         for setting, (for_async, for_sync) in settings.items():
             for pattern in PATTERNS:
                 labels = {"setting": setting, "pattern": pattern}
-                cases.append(Case(labels, {"name": "async", **for_async}, {**PAPER, "arrival": pattern}))
-            cases.append(Case({"setting": setting, "pattern": SYNC}, {"name": "sync", **for_sync}, PAPER))
+                cases.append(
+                    Case(labels, {"name": "async", **for_async}, {**PAPER, "arrival": pattern})
+                )
+            cases.append(
+                Case({"setting": setting, "pattern": SYNC}, {"name": "sync", **for_sync}, PAPER)
+            )
         return cases
 
     def draw(self, measured: Measured) -> Figure:
-        figure, axes = figures.panels(f"Arrival patterns, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2)
-        for each, what, title in zip(axes, ("regret", "communication"), ("Regret", "Communication"), strict=True):
+        figure, axes = make_panels(
+            f"Arrival patterns, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2
+        )
+        for each, what, title in zip(
+            axes, ("regret", "communication"), ("Regret", "Communication"), strict=True
+        ):
             for number, pattern in enumerate((*PATTERNS, SYNC)):
                 pulls, values = measured.curve(what, setting=PRACTICAL, pattern=pattern)
                 label = "sync" if pattern == SYNC else f"async, {pattern}"
-                figures.curve(each, pulls, values, number=number, label=label)
-            figures.finish(
-                each, title=title, x="pulls of all clients", y=UNITS[what], legend="lower right" if what == "regret" else None
+                draw_curve(each, pulls, values, number=number, label=label)
+            finish_panel(
+                each,
+                title=title,
+                x="pulls of all clients",
+                y=UNITS[what],
+                legend="lower right" if what == "regret" else None,
             )
         return figure
 
     def verdicts(self, measured: Measured) -> list[Verdict]:
-        return [verdict for setting in measured.choices("setting") for verdict in judge(measured, setting)]
+        return [
+            verdict
+            for setting in measured.choices("setting")
+            for verdict in judge_setting(measured, setting)
+        ]
 
 
-UNITS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
-
-
-def judge(measured: Measured, setting: str) -> list[Verdict]:
+def judge_setting(measured: Measured, setting: str) -> list[Verdict]:
     """The paper's two claims and the draft's two."""
 
     def of(what: str, pattern: str) -> Floats:
         return measured.values(what, setting=setting, pattern=pattern)
 
     def told(what: str) -> str:
-        return ", ".join(f"{pattern} {mean_error(of(what, pattern))}" for pattern in (*PATTERNS, SYNC))
+        return ", ".join(
+            f"{pattern} {format_mean_error(of(what, pattern))}" for pattern in (*PATTERNS, SYNC)
+        )
 
     def less(what: str, pattern: str, others: tuple[str, ...]) -> str:
-        return all_of([difference(of(what, pattern), of(what, other)).less for other in others])
+        return combine_outcomes(
+            [compute_difference(of(what, pattern), of(what, other)).less for other in others]
+        )
 
     random, round_robin = of("communication", "random"), of("communication", "round-robin")
     apart = abs(random.mean() / round_robin.mean() - 1)
@@ -96,7 +116,7 @@ def judge(measured: Measured, setting: str) -> list[Verdict]:
             "sync has lower regret than async with the same arrivals, round-robin",
             "paper",
             setting,
-            f"regret: sync {mean_error(of('regret', SYNC))}, async {mean_error(of('regret', 'round-robin'))}",
+            f"regret: sync {format_mean_error(of('regret', SYNC))}, async {format_mean_error(of('regret', 'round-robin'))}",
             less("regret", SYNC, ("round-robin",)),
         ),
         Verdict(
@@ -111,20 +131,32 @@ def judge(measured: Measured, setting: str) -> list[Verdict]:
             "paper",
             setting,
             f"communication: {told('communication')}",
-            all_of([difference(of("communication", pattern), of("communication", SYNC)).less for pattern in PATTERNS]),
+            combine_outcomes(
+                [
+                    compute_difference(of("communication", pattern), of("communication", SYNC)).less
+                    for pattern in PATTERNS
+                ]
+            ),
         ),
         Verdict(
             "random and round-robin nearly coincide in communication (within 5 %)",
             "draft",
             setting,
-            f"{mean_error(random)} and {mean_error(round_robin)}, {100 * apart:.1f} % apart",
-            judged(apart < 0.05),
+            f"{format_mean_error(random)} and {format_mean_error(round_robin)}, {100 * apart:.1f} % apart",
+            judge(apart < 0.05),
         ),
         Verdict(
             "click-leave communicates more than random and round-robin",
             "draft",
             setting,
             f"communication: {told('communication')}",
-            all_of([difference(of("communication", other), of("communication", "click-leave")).less for other in PATTERNS[:2]]),
+            combine_outcomes(
+                [
+                    compute_difference(
+                        of("communication", other), of("communication", "click-leave")
+                    ).less
+                    for other in PATTERNS[:2]
+                ]
+            ),
         ),
     ]

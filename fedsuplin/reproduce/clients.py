@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import Floats
-from . import figures
+from .._shared.arrays import Floats
 from .experiment import PAPER, Case, Experiment, Measured
-from .verdicts import Verdict, all_of, difference, mean_error
+from .figures import draw_curve, finish_panel, make_panels
+from .formatting import format_mean_error
+from .verdicts import Verdict, combine_outcomes, compute_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 ALONE = "suplinucb"
 POLICIES = ("async", "sync")
@@ -37,22 +39,37 @@ class Clients(Experiment):
 
     def cases(self) -> list[Case]:
         found = [
-            Case({"policy": name, "M": count}, {"name": name}, self.problem(count)) for name in POLICIES for count in self.counts
+            Case({"policy": name, "M": count}, {"name": name}, self.problem(count))
+            for name in POLICIES
+            for count in self.counts
         ]
-        return [*found, Case({"policy": ALONE, "M": 1}, {"name": ALONE}, self.problem(PAPER["n_clients"]))]
+        return [
+            *found,
+            Case({"policy": ALONE, "M": 1}, {"name": ALONE}, self.problem(PAPER["n_clients"])),
+        ]
 
     def problem(self, count: int) -> dict[str, Any]:
         return PAPER | {"n_clients": count, "horizon": count * self.pulls_each}
 
     def draw(self, measured: Measured) -> Figure:
-        figure, axes = figures.panels(f"Regret per client, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2)
+        figure, axes = make_panels(
+            f"Regret per client, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2
+        )
         for each, policy in zip(axes, POLICIES, strict=True):
-            for number, (name, count) in enumerate([(ALONE, 1), *((policy, count) for count in self.counts)]):
+            for number, (name, count) in enumerate(
+                [(ALONE, 1), *((policy, count) for count in self.counts)]
+            ):
                 pulls, values = measured.curve("regret", policy=name, M=count)
                 players = PAPER["n_clients"] if name == ALONE else count
                 label = "SupLinUCB (alone)" if name == ALONE else f"{policy}, M = {count}"
-                figures.curve(each, pulls / players, values / players, number=number, label=label)
-            figures.finish(each, title=policy, x="pulls of a client, T/M", y="cumulative regret of a client", legend="upper left")
+                draw_curve(each, pulls / players, values / players, number=number, label=label)
+            finish_panel(
+                each,
+                title=policy,
+                x="pulls of a client, T/M",
+                y="cumulative regret of a client",
+                legend="upper left",
+            )
         top = max(each.get_ylim()[1] for each in axes)
         for each in axes:
             each.set_ylim(0, 1.45 * top)  # room for the legend
@@ -62,21 +79,42 @@ class Clients(Experiment):
         alone = measured.values("regret", policy=ALONE, M=1) / PAPER["n_clients"]
         found = []
         for policy in POLICIES:
-            each = {count: measured.values("regret", policy=policy, M=count) / count for count in self.counts}
-            told = "regret per client: " + ", ".join(f"M = {count}: {mean_error(values)}" for count, values in each.items())
+            each = {
+                count: measured.values("regret", policy=policy, M=count) / count
+                for count in self.counts
+            }
+            told = "regret per client: " + ", ".join(
+                f"M = {count}: {format_mean_error(values)}" for count, values in each.items()
+            )
             found += [
                 Verdict(
                     f"{policy}: every number of clients has lower regret per client than SupLinUCB",
                     "paper",
                     PRACTICAL,
-                    f"{told}; SupLinUCB: {mean_error(alone)}",
-                    all_of([difference(values, alone, paired=False).less for values in each.values()]),
+                    f"{told}; SupLinUCB: {format_mean_error(alone)}",
+                    combine_outcomes(
+                        [
+                            compute_difference(values, alone, paired=False).less
+                            for values in each.values()
+                        ]
+                    ),
                 ),
-                Verdict(f"{policy}: regret per client falls as M grows", "paper", PRACTICAL, told, falling(list(each.values()))),
+                Verdict(
+                    f"{policy}: regret per client falls as M grows",
+                    "paper",
+                    PRACTICAL,
+                    told,
+                    judge_falling(list(each.values())),
+                ),
             ]
         return found
 
 
-def falling(samples: list[Floats]) -> str:
+def judge_falling(samples: list[Floats]) -> str:
     """Does each mean lie below the one before? Other numbers of clients are other problems, so the seeds are no pairs."""
-    return all_of([difference(later, earlier, paired=False).less for earlier, later in zip(samples, samples[1:], strict=False)])
+    return combine_outcomes(
+        [
+            compute_difference(later, earlier, paired=False).less
+            for earlier, later in zip(samples, samples[1:], strict=False)
+        ]
+    )

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Floats
-from . import figures
+from .._shared.arrays import Floats
 from .experiment import PAPER, Case, Experiment, Measured
-from .fits import exponents
-from .verdicts import HOLDS, Verdict, all_of, difference, mean_error, number
+from .figures import draw_guide, draw_points, finish_panel, make_panels
+from .fits import fit_exponents
+from .formatting import format_mean_error, format_number
+from .verdicts import HOLDS, Verdict, combine_outcomes, compute_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 ROBUST, ASYNC, POLICIES = "robust", "async", ("robust", "async")
 ADVERSARIES = {
@@ -22,7 +24,7 @@ ADVERSARIES = {
     "targeted": "makes the best arm look like the worst",
     "random": "adds anything on a tenth of the pulls",
 }
-NOBODY = "nobody"
+NO_ADVERSARY = "nobody"
 BUDGETS = (0, 10, 30, 100, 300, 1000)
 
 
@@ -38,7 +40,10 @@ class Corruption(Experiment):
         return {
             "problem": "d = 25, K = 20, M = 20, T = 40 000; contexts uniform on the sphere, random arrivals, Gaussian noise of "
             f"variance 0.01; C_p = {', '.join(map(str, self.budgets()))}",
-            **{f"adversary {name}": f"{does}, until C_p is spent" for name, does in ADVERSARIES.items()},
+            **{
+                f"adversary {name}": f"{does}, until C_p is spent"
+                for name, does in ADVERSARIES.items()
+            },
             ROBUST: "preset `practical`; told σ = 0.1 and C_p (told 0, it is async with its own preset)",
             ASYNC: "preset `practical`; told σ = 0.1 and nothing of the adversary",
             "robust, not attacked": "told C_p, but rewards are honest: what readiness alone costs",
@@ -51,32 +56,51 @@ class Corruption(Experiment):
         honest = {**PAPER, "noise": "corrupted", "corruption": 0}
         cases = []
         for budget in self.budgets():
-            policies: dict[str, dict[str, Any]] = {ROBUST: {"name": ROBUST, "corruption": budget}, ASYNC: {"name": ASYNC}}
+            policies: dict[str, dict[str, Any]] = {
+                ROBUST: {"name": ROBUST, "corruption": budget},
+                ASYNC: {"name": ASYNC},
+            }
             for adversary in ADVERSARIES:
-                problem = honest | {"corruption": budget, "adversary": adversary} if budget else honest
+                problem = (
+                    honest | {"corruption": budget, "adversary": adversary} if budget else honest
+                )
                 for policy, keywords in policies.items():
-                    cases.append(case(adversary, policy, budget, keywords, problem))
-            cases.append(case(NOBODY, ROBUST, budget, policies[ROBUST], honest))
+                    cases.append(make_case(adversary, policy, budget, keywords, problem))
+            cases.append(make_case(NO_ADVERSARY, ROBUST, budget, policies[ROBUST], honest))
         return cases
 
     def draw(self, measured: Measured) -> Figure:
         title = f"Corrupted rewards, preset practical, T = 40 000 ({self.n_seeds} seeds, 95 % confidence intervals)"
-        figure, axes = figures.panels(title, 3)
-        budgets, uniform = budgets_of(measured), measured.values("uniform_regret", adversary=NOBODY).mean()
-        ready = [regret(measured, NOBODY, ROBUST, budget).mean() for budget in budgets]
+        figure, axes = make_panels(title, 3)
+        budgets, uniform = (
+            list_budgets(measured),
+            measured.values("uniform_regret", adversary=NO_ADVERSARY).mean(),
+        )
+        ready = [get_regret(measured, NO_ADVERSARY, ROBUST, budget).mean() for budget in budgets]
         lowest = min(ready)
         for each, (adversary, does) in zip(axes, ADVERSARIES.items(), strict=True):
-            for at, (policy, label) in enumerate({ROBUST: "robust, told C_p", ASYNC: "async, told nothing"}.items()):
-                values = [regret(measured, adversary, policy, budget) for budget in budgets]
-                figures.points(each, budgets, values, number=at, label=label)
+            for at, (policy, label) in enumerate(
+                {ROBUST: "robust, told C_p", ASYNC: "async, told nothing"}.items()
+            ):
+                values = [get_regret(measured, adversary, policy, budget) for budget in budgets]
+                draw_points(each, budgets, values, number=at, label=label)
                 lowest = min(lowest, *(value.mean() for value in values))
             each.plot(
-                budgets, ready, "o", color="#666666", fillstyle="none", markersize=11, label="robust, told C_p, not attacked"
+                budgets,
+                ready,
+                "o",
+                color="#666666",
+                fillstyle="none",
+                markersize=11,
+                label="robust, told C_p, not attacked",
             )
-            figures.guide(each, budgets, [uniform] * len(budgets), label="uniform play")
+            draw_guide(each, budgets, [uniform] * len(budgets), label="uniform play")
             each.set_xscale("symlog", linthresh=budgets[1], linscale=0.5)
-            words = {"x": "C_p, what the adversary may change in all", "y": "cumulative regret at T"}
-            figures.finish(each, title=f"{adversary}: {does}", **words, log="y", legend="upper left")
+            words = {
+                "x": "C_p, what the adversary may change in all",
+                "y": "cumulative regret at T",
+            }
+            finish_panel(each, title=f"{adversary}: {does}", **words, log="y", legend="upper left")
             each.set_xticks(budgets)
         for each in axes:
             each.set_ylim(lowest / 3, 50 * uniform)  # room for the legend
@@ -85,84 +109,118 @@ class Corruption(Experiment):
     def verdicts(self, measured: Measured) -> list[Verdict]:
         told = []
         for adversary in ADVERSARIES:
-            told += [withstands(measured, adversary), at_most_linear(measured, adversary)]
-        return [*told, price_of_zero(measured), price_of_readiness(measured)]
+            told += [
+                judge_robustness(measured, adversary),
+                judge_at_most_linear(measured, adversary),
+            ]
+        return [*told, judge_zero_budget(measured), judge_readiness(measured)]
 
 
-def case(adversary: str, policy: str, budget: int, keywords: dict[str, Any], problem: dict[str, Any]) -> Case:
+def make_case(
+    adversary: str, policy: str, budget: int, keywords: dict[str, Any], problem: dict[str, Any]
+) -> Case:
     labels = {"adversary": adversary, "policy": policy, "budget": budget}
     return Case(labels, keywords | {"noise_scale": PAPER["noise_scale"]}, problem)
 
 
-def regret(measured: Measured, adversary: str, policy: str, budget: int) -> Floats:
+def get_regret(measured: Measured, adversary: str, policy: str, budget: int) -> Floats:
     return measured.values("regret", adversary=adversary, policy=policy, budget=budget)
 
 
-def budgets_of(measured: Measured) -> list[int]:
+def list_budgets(measured: Measured) -> list[int]:
     return sorted(measured.choices("budget"))
 
 
-def by_budget(measured: Measured, adversary: str, policy: str) -> str:
-    return ", ".join(f"{mean_error(regret(measured, adversary, policy, each))} ({each})" for each in budgets_of(measured))
+def format_by_budget(measured: Measured, adversary: str, policy: str) -> str:
+    return ", ".join(
+        f"{format_mean_error(get_regret(measured, adversary, policy, each))} ({each})"
+        for each in list_budgets(measured)
+    )
 
 
-def withstands(measured: Measured, adversary: str) -> Verdict:
+def judge_robustness(measured: Measured, adversary: str) -> Verdict:
     """At the largest budget; and at which others."""
-    budgets = [budget for budget in budgets_of(measured) if budget]
-    outcomes = [difference(*(regret(measured, adversary, each, budget) for each in POLICIES)).less for budget in budgets]
-    lower = ", ".join(str(budget) for budget, outcome in zip(budgets, outcomes, strict=True) if outcome == HOLDS)
+    budgets = [budget for budget in list_budgets(measured) if budget]
+    outcomes = [
+        compute_difference(
+            *(get_regret(measured, adversary, each, budget) for each in POLICIES)
+        ).less
+        for budget in budgets
+    ]
+    lower = ", ".join(
+        str(budget) for budget, outcome in zip(budgets, outcomes, strict=True) if outcome == HOLDS
+    )
     return Verdict(
         f"robust has lower regret than async at the largest C_p, {budgets[-1]:,}",
         "ours",
         f"practical, adversary {adversary}",
-        f"regret (C_p): robust {by_budget(measured, adversary, ROBUST)}; async {by_budget(measured, adversary, ASYNC)}; "
+        f"regret (C_p): robust {format_by_budget(measured, adversary, ROBUST)}; async {format_by_budget(measured, adversary, ASYNC)}; "
         f"robust is lower at C_p = {lower or 'none'}",
         outcomes[-1],
     )
 
 
-def at_most_linear(measured: Measured, adversary: str) -> Verdict:
+def judge_at_most_linear(measured: Measured, adversary: str) -> Verdict:
     """A line a + b C_p with a ≥ 0 grows like a power of at most 1 between any two C_p."""
-    budgets = [budget for budget in budgets_of(measured) if budget]
-    values = [regret(measured, adversary, ROBUST, budget) for budget in budgets]
-    steps = [(budgets[at : at + 2], exponents(budgets[at : at + 2], values[at : at + 2])) for at in range(len(budgets) - 1)]
-    bounds = [math.sqrt(PAPER["dim"] * PAPER["horizon"]) + PAPER["dim"] * budget for budget in budgets]
+    budgets = [budget for budget in list_budgets(measured) if budget]
+    values = [get_regret(measured, adversary, ROBUST, budget) for budget in budgets]
+    steps = [
+        (budgets[at : at + 2], fit_exponents(budgets[at : at + 2], values[at : at + 2]))
+        for at in range(len(budgets) - 1)
+    ]
+    bounds = [
+        math.sqrt(PAPER["dim"] * PAPER["horizon"]) + PAPER["dim"] * budget for budget in budgets
+    ]
     largest = max(each.mean() / bound for each, bound in zip(values, bounds, strict=True))
-    of_uniform = measured.values("percent_of_uniform", adversary=adversary, policy=ROBUST, budget=budgets[-1]).mean()
-    told = ", ".join(f"{mean_error(powers)} ({low} to {high})" for (low, high), powers in steps)
+    of_uniform = measured.values(
+        "percent_of_uniform", adversary=adversary, policy=ROBUST, budget=budgets[-1]
+    ).mean()
+    told = ", ".join(
+        f"{format_mean_error(powers)} ({low} to {high})" for (low, high), powers in steps
+    )
     return Verdict(
         "regret of robust grows no faster than C_p",
         "theorem",
         f"practical, adversary {adversary}",
-        f"it goes like C_p^p with p = {told}; it is at most {number(largest)} × (√(dT) + d C_p), and "
+        f"it goes like C_p^p with p = {told}; it is at most {format_number(largest)} × (√(dT) + d C_p), and "
         f"{of_uniform:.0f} % of that of uniform play at C_p = {budgets[-1]}",
-        all_of([difference(powers, np.ones_like(powers)).less for _, powers in steps]),
+        combine_outcomes(
+            [compute_difference(powers, np.ones_like(powers)).less for _, powers in steps]
+        ),
     )
 
 
-def no_more(first: Floats, second: Floats) -> str:
-    apart = difference(first, second)
+def judge_no_more(first: Floats, second: Floats) -> str:
+    apart = compute_difference(first, second)
     return HOLDS if apart.high <= 0 else apart.less
 
 
-def price_of_zero(measured: Measured) -> Verdict:
-    robust, plain = regret(measured, NOBODY, ROBUST, 0), regret(measured, next(iter(ADVERSARIES)), ASYNC, 0)
+def judge_zero_budget(measured: Measured) -> Verdict:
+    robust, plain = (
+        get_regret(measured, NO_ADVERSARY, ROBUST, 0),
+        get_regret(measured, next(iter(ADVERSARIES)), ASYNC, 0),
+    )
     return Verdict(
         "told C_p = 0, robust has no more regret than async",
         "ours",
         "practical, C_p = 0",
-        f"{mean_error(robust)} and {mean_error(plain)}, difference {difference(robust, plain)}: the same algorithm, each "
+        f"{format_mean_error(robust)} and {format_mean_error(plain)}, difference {compute_difference(robust, plain)}: the same algorithm, each "
         "with its own preset",
-        no_more(robust, plain),
+        judge_no_more(robust, plain),
     )
 
 
-def price_of_readiness(measured: Measured) -> Verdict:
-    budgets, plain = budgets_of(measured), regret(measured, next(iter(ADVERSARIES)), ASYNC, 0)
+def judge_readiness(measured: Measured) -> Verdict:
+    budgets, plain = list_budgets(measured), get_regret(measured, next(iter(ADVERSARIES)), ASYNC, 0)
     return Verdict(
         "told of a C_p that is never spent, robust has no more regret than async",
         "ours",
         "practical, not attacked",
-        f"regret (C_p it was told): {by_budget(measured, NOBODY, ROBUST)}; async {mean_error(plain)}",
-        all_of([no_more(regret(measured, NOBODY, ROBUST, budget), plain) for budget in budgets]),
+        f"regret (C_p it was told): {format_by_budget(measured, NO_ADVERSARY, ROBUST)}; async {format_mean_error(plain)}",
+        combine_outcomes(
+            [
+                judge_no_more(get_regret(measured, NO_ADVERSARY, ROBUST, budget), plain)
+                for budget in budgets
+            ]
+        ),
     )

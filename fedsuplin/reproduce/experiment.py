@@ -10,24 +10,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..arrays import AnyArray, Floats
-from ..comparison import standard_error
+from .._shared.arrays import AnyArray, Floats
+from .._shared.checks import check_positive_integer
+from .._shared.files import write_csv_rows
+from .._shared.statistics import compute_standard_error
 from ..errors import InvalidInput, unknown
-from ..plotting import save_figure
-from ..setting import positive_integer
-from ..sweep import Point, SweepProgress, SweepResult, curve_rows, sweep_points, write_rows
+from ..study.grid import Point
+from ..study.sweeps import SweepProgress, SweepResult, list_curve_rows, sweep_points
+from ..view.style import save_figure
 from .verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIZES = ("quick", "normal", "full")
 
+SIZES = ("quick", "normal", "full")
 # Section 5 of the paper: its synthetic experiments.
-PAPER: dict[str, Any] = {"dim": 25, "n_arms": 20, "n_clients": 20, "noise_scale": 0.1, "horizon": 40_000}
-PAPER_IN_WORDS = (
-    "the paper's: d = 25, K = 20, M = 20, T = 40 000, contexts uniform on the unit sphere, Gaussian noise of variance 0.01"
-)
+PAPER: dict[str, Any] = {
+    "dim": 25,
+    "n_arms": 20,
+    "n_clients": 20,
+    "noise_scale": 0.1,
+    "horizon": 40_000,
+}
+PAPER_IN_WORDS = "the paper's: d = 25, K = 20, M = 20, T = 40 000, contexts uniform on the unit sphere, Gaussian noise of variance 0.01"
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise unknown("size", self.size, SIZES)
-        if self.seeds is not None and positive_integer("seeds", self.seeds) < 2:
+        if self.seeds is not None and check_positive_integer("seeds", self.seeds) < 2:
             raise InvalidInput("a verdict needs the spread over seeds: give at least 2")
 
 
@@ -68,12 +74,27 @@ class Measured:
     [4.0, 5.0]
     """
 
-    def __init__(self, rows: list[dict[str, Any]], curves: list[dict[str, AnyArray] | None], labels: Sequence[str]) -> None:
-        order = sorted(range(len(rows)), key=lambda at: rows[at]["seed"])  # stable: cases stay in their order within a seed
-        self.rows, self.curves, self.labels = [rows[at] for at in order], [curves[at] for at in order], list(labels)
+    def __init__(
+        self,
+        rows: list[dict[str, Any]],
+        curves: list[dict[str, AnyArray] | None],
+        labels: Sequence[str],
+    ) -> None:
+        order = sorted(
+            range(len(rows)), key=lambda at: rows[at]["seed"]
+        )  # stable: cases stay in their order within a seed
+        self.rows, self.curves, self.labels = (
+            [rows[at] for at in order],
+            [curves[at] for at in order],
+            list(labels),
+        )
 
     def _where(self, labels: dict[str, Any]) -> list[int]:
-        found = [at for at, row in enumerate(self.rows) if all(row[name] == value for name, value in labels.items())]
+        found = [
+            at
+            for at, row in enumerate(self.rows)
+            if all(row[name] == value for name, value in labels.items())
+        ]
         if not found:
             raise KeyError(f"no run has {labels}")
         return found
@@ -99,7 +120,15 @@ class Measured:
             row = dict(zip(self.labels, case, strict=True))
             for what in measures:
                 values = self.values(what, **row)
-                told.append(row | {"measure": what, "mean": values.mean(), "error": standard_error(values), "seeds": len(values)})
+                told.append(
+                    row
+                    | {
+                        "measure": what,
+                        "mean": values.mean(),
+                        "error": compute_standard_error(values),
+                        "seeds": len(values),
+                    }
+                )
         return told
 
 
@@ -158,10 +187,19 @@ class Experiment(ABC):
     def seeds_of(self, case: Case) -> range:
         return range(self.options.seeds or case.seeds or self.n_seeds)
 
-    def run(self, folder: Path, progress: Callable[[SweepProgress], None] | None = None, **where: Any) -> SweepResult:
+    def run(
+        self, folder: Path, progress: Callable[[SweepProgress], None] | None = None, **where: Any
+    ) -> SweepResult:
         """Every case with every seed, each kept in the folder as it ends. Two cases may be the same run."""
-        points = [case.point(seed, self.record) for case in self.cases() for seed in self.seeds_of(case)]
-        return sweep_points(list({point.key: point for point in points}.values()), folder=folder, progress=progress, **where)
+        points = [
+            case.point(seed, self.record) for case in self.cases() for seed in self.seeds_of(case)
+        ]
+        return sweep_points(
+            list({point.key: point for point in points}.values()),
+            folder=folder,
+            progress=progress,
+            **where,
+        )
 
     def measured(self, found: SweepResult) -> Measured:
         at = {point.key: number for number, point in enumerate(found.points)}
@@ -172,7 +210,11 @@ class Experiment(ABC):
                 rows.append(
                     case.labels
                     | {"seed": seed}
-                    | {key: value for key, value in found.rows[number].items() if key not in case.labels}
+                    | {
+                        key: value
+                        for key, value in found.rows[number].items()
+                        if key not in case.labels
+                    }
                 )
                 curves.append(found.curves[number])
         return Measured(rows, curves, list(self.cases()[0].labels))
@@ -183,13 +225,16 @@ class Experiment(ABC):
         verdicts = self.verdicts(measured)
         figure = self.draw(measured)
         files = [
-            write_rows(folder / "runs.csv", measured.rows),
-            write_rows(folder / "means.csv", measured.summary(self.measures)),
-            write_rows(folder / "verdicts.csv", [verdict.row() for verdict in verdicts]),
+            write_csv_rows(folder / "runs.csv", measured.rows),
+            write_csv_rows(folder / "means.csv", measured.summary(self.measures)),
+            write_csv_rows(folder / "verdicts.csv", [verdict.row() for verdict in verdicts]),
         ]
         if self.record is not None:
             files.append(
-                write_rows(folder / "curves.csv", curve_rows(measured.rows, measured.curves, (*measured.labels, "seed")))
+                write_csv_rows(
+                    folder / "curves.csv",
+                    list_curve_rows(measured.rows, measured.curves, (*measured.labels, "seed")),
+                )
             )
         for suffix in ("png", "svg"):
             files.append(folder / f"{self.name}.{suffix}")

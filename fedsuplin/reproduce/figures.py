@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..arrays import Floats
-from ..comparison import band
-from ..plotting import compact, finish_axes, new_figure, style_of
+from .._shared.arrays import Floats
+from .._shared.statistics import compute_confidence_band
+from ..view.style import choose_style, finish_axes, make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 HEIGHT = 4.8
 Corner = Literal["best", "upper left", "upper right", "lower right"]
 WIDTHS = {1: 7.5, 2: 13.0, 3: 17.0}
 
 
-def panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
+def make_panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure with n panels side by side, in one row or several."""
     columns = -(-n // rows)
-    figure = new_figure((WIDTHS[columns], HEIGHT * rows))
+    figure = make_figure((WIDTHS[columns], HEIGHT * rows))
     figure.suptitle(title, fontsize=12)
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for each in axes:
@@ -33,27 +34,46 @@ def panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str) -> None:
+def draw_curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str) -> None:
     """The mean over seeds (values are seeds × x) with its 95 % confidence band."""
-    mean, half, style = values.mean(axis=0), band(values), style_of(number)
+    mean, half, style = values.mean(axis=0), compute_confidence_band(values), choose_style(number)
     every = max(1, len(x) // 8)
-    axes.plot(x, mean, label=label, linewidth=1.8, markersize=5, markevery=(every // 2 + 3 * number, every), **style)
+    axes.plot(
+        x,
+        mean,
+        label=label,
+        linewidth=1.8,
+        markersize=5,
+        markevery=(every // 2 + 3 * number, every),
+        **style,
+    )
     axes.fill_between(x, mean - half, mean + half, color=style["color"], alpha=0.18, linewidth=0)
 
 
-def points(axes: Axes, x: Any, values: list[Floats], *, number: int, label: str) -> None:
+def draw_points(axes: Axes, x: Any, values: list[Floats], *, number: int, label: str) -> None:
     """Means over seeds (an array for each x) with their 95 % confidence intervals."""
     means = np.array([each.mean() for each in values])
-    halves = np.array([band(each[:, None])[0] for each in values])
-    axes.errorbar(x, means, yerr=halves, label=label, capsize=2.5, markersize=5, linewidth=1.6, **style_of(number))
+    halves = np.array([compute_confidence_band(each[:, None])[0] for each in values])
+    axes.errorbar(
+        x,
+        means,
+        yerr=halves,
+        label=label,
+        capsize=2.5,
+        markersize=5,
+        linewidth=1.6,
+        **choose_style(number),
+    )
 
 
-def guide(axes: Axes, x: Any, y: Any, *, label: str) -> None:
+def draw_guide(axes: Axes, x: Any, y: Any, *, label: str) -> None:
     """Something to compare with: a bound, a slope."""
     axes.plot(x, y, label=label, color="#666666", linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
 
 
-def finish(axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: Corner | None = "best") -> None:
+def finish_panel(
+    axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: Corner | None = "best"
+) -> None:
     """Words, scales ("x", "y" or "xy" are logarithmic) and legend."""
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         if name in log:
@@ -64,6 +84,3 @@ def finish(axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: Cor
         axes.set_ylim(bottom=0)
     if legend is not None:
         axes.legend(loc=legend, frameon=False, fontsize=9)
-
-
-__all__ = ["compact", "curve", "finish", "guide", "panels", "points"]

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Floats
-from ..datasets import MovieLensProblem
+from .._shared.arrays import Floats
 from ..errors import InvalidInput
-from ..sweep import SweepResult
-from . import figures
+from ..problems.movielens import MovieLensProblem
+from ..study.sweeps import SweepResult
 from .clients import ALONE, POLICIES, PRACTICAL
 from .experiment import Case, Experiment, Measured
-from .verdicts import Verdict, all_of, difference, mean_error
+from .figures import draw_curve, finish_panel, make_panels
+from .formatting import format_mean_error
+from .verdicts import Verdict, combine_outcomes, compute_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 PAPER_USERS, PAPER_DIM = 37, 25
 
@@ -56,7 +58,11 @@ class MovieLens(Experiment):
     def settings(self) -> dict[str, str]:
         problem = MovieLensProblem(**self.release)
         most = "most_active" in self.release
-        which = "the users with the most ratings above 3" if most else "the users with more than 2500 ratings above 3"
+        which = (
+            "the users with the most ratings above 3"
+            if most
+            else "the users with more than 2500 ratings above 3"
+        )
         return {
             "data": f"{Path(problem.folder).name}: {problem.n_users} users ({which}), {problem.n_positives:,} of these; "
             "the paper has ml-20m, 37 users, 121,934 interactions",
@@ -76,7 +82,12 @@ class MovieLens(Experiment):
         ]
 
     def problem(self, count: int) -> dict[str, Any]:
-        return {"name": "movielens", **self.release, "n_clients": count, "horizon": count * self.pulls_each[self.size]}
+        return {
+            "name": "movielens",
+            **self.release,
+            "n_clients": count,
+            "horizon": count * self.pulls_each[self.size],
+        }
 
     def measured(self, found: SweepResult) -> Measured:
         """With the reward over that of random play, which `pulls − uniform_regret` is where one arm pays 1."""
@@ -87,15 +98,28 @@ class MovieLens(Experiment):
         return measured
 
     def draw(self, measured: Measured) -> Figure:
-        figure, axes = figures.panels(f"MovieLens: reward against random play ({self.n_seeds} seeds, 95 % confidence bands)", 2)
+        figure, axes = make_panels(
+            f"MovieLens: reward against random play ({self.n_seeds} seeds, 95 % confidence bands)",
+            2,
+        )
         for each, policy in zip(axes, POLICIES, strict=True):
             shown = [(ALONE, self.counts[-1]), *((policy, count) for count in self.counts)]
             for number, (name, count) in enumerate(shown):
                 pulls, values = measured.curve("ratio", policy=name, M=count)
                 later = pulls >= count * 10  # before that a ratio of two small sums says nothing
-                label = f"SupLinUCB (alone), {count} users" if name == ALONE else f"{policy}, M = {count}"
-                figures.curve(each, pulls[later] / count, values[:, later], number=number, label=label)
-            figures.finish(each, title=policy, x="rounds of a client, T/M", y="cumulative reward / random play's", legend=None)
+                label = (
+                    f"SupLinUCB (alone), {count} users"
+                    if name == ALONE
+                    else f"{policy}, M = {count}"
+                )
+                draw_curve(each, pulls[later] / count, values[:, later], number=number, label=label)
+            finish_panel(
+                each,
+                title=policy,
+                x="rounds of a client, T/M",
+                y="cumulative reward / random play's",
+                legend=None,
+            )
         top = max(each.get_ylim()[1] for each in axes)
         for each in axes:
             each.set_ylim(0, top)
@@ -115,9 +139,15 @@ class MovieLens(Experiment):
         ]
 
     def judge(self, measured: Measured, policy: str, rounds: int) -> list[Verdict]:
-        of = {name: [ratio_after(measured, name, count, rounds) for count in self.counts] for name in (policy, ALONE)}
+        of = {
+            name: [compute_ratio_after(measured, name, count, rounds) for count in self.counts]
+            for name in (policy, ALONE)
+        }
         pairs = list(zip(self.counts, of[policy], of[ALONE], strict=True))
-        told = "; ".join(f"M = {count}: {mean_error(ours)}, SupLinUCB {mean_error(alone)}" for count, ours, alone in pairs)
+        told = "; ".join(
+            f"M = {count}: {format_mean_error(ours)}, SupLinUCB {format_mean_error(alone)}"
+            for count, ours, alone in pairs
+        )
         ahead = [ours - alone for _, ours, alone in pairs]
         setting = f"{PRACTICAL}, after {rounds:,} rounds a client"
         return [
@@ -126,19 +156,30 @@ class MovieLens(Experiment):
                 "paper",
                 setting,
                 f"reward / random play's: {told}",
-                all_of([difference(alone, ours, paired=False).less for _, ours, alone in pairs]),
+                combine_outcomes(
+                    [compute_difference(alone, ours, paired=False).less for _, ours, alone in pairs]
+                ),
             ),
             Verdict(
                 f"{policy}: the more users, the larger the advantage",
                 "paper",
                 setting,
-                "advantage: " + ", ".join(f"M = {m}: {mean_error(each)}" for m, each in zip(self.counts, ahead, strict=True)),
-                all_of([difference(fewer, more, paired=False).less for fewer, more in zip(ahead, ahead[1:], strict=False)]),
+                "advantage: "
+                + ", ".join(
+                    f"M = {m}: {format_mean_error(each)}"
+                    for m, each in zip(self.counts, ahead, strict=True)
+                ),
+                combine_outcomes(
+                    [
+                        compute_difference(fewer, more, paired=False).less
+                        for fewer, more in zip(ahead, ahead[1:], strict=False)
+                    ]
+                ),
             ),
         ]
 
 
-def ratio_after(measured: Measured, policy: str, count: int, rounds: int) -> Floats:
+def compute_ratio_after(measured: Measured, policy: str, count: int, rounds: int) -> Floats:
     """The normalised reward at the recorded pull nearest to so many rounds of a client, a number a seed."""
     pulls, values = measured.curve("ratio", policy=policy, M=count)
     return values[:, np.abs(pulls - count * rounds).argmin()]

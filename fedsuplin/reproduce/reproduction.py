@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidInput, MissingExtra, unknown
-from ..sweep import SweepProgress, SweepResult
+from ..study.sweeps import SweepProgress, SweepResult
 from .arrivals import Arrivals
 from .clients import Clients
 from .corruption import Corruption
 from .experiment import Experiment, Options, Outcome
-from .markdown import write_markdown
+from .html_page import write_html_page
+from .markdown_page import write_markdown_page
 from .movielens import MovieLens
-from .page import write_page
 from .theorem import Theorem
 from .tradeoff import Tradeoff
 from .variance import VarianceAdaptive
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
-    each.name: each for each in (Arrivals, Clients, Tradeoff, MovieLens, VarianceAdaptive, Corruption, Theorem)
+    each.name: each
+    for each in (Arrivals, Clients, Tradeoff, MovieLens, VarianceAdaptive, Corruption, Theorem)
 }
 
 
@@ -47,30 +48,34 @@ def reproduce(
     starts left of other experiments in the folder. `markdown` names a file for the
     page as Markdown, with small figures in a folder beside it: docs/results.md is made by it.
     """
-    chosen = chosen_of(names)
-    options = Options(size=size, seeds=seeds, movielens=None if movielens is None else Path(movielens))
+    chosen = choose_experiments(names)
+    options = Options(
+        size=size, seeds=seeds, movielens=None if movielens is None else Path(movielens)
+    )
     check_extras()
     experiments = [EXPERIMENTS[name](options) for name in chosen]
-    check_any(experiments)
+    check_any_can_run(experiments)
     for experiment in experiments:
         if experiment.missing() is None:
             experiment.cases()  # what is wrong with one is told before the first begins
     folder, outcomes = Path(folder), []
     for experiment in experiments:
         tell = None if progress is None else lambda now, name=experiment.name: progress(name, now)
-        outcome = one(experiment, folder / experiment.name, tell, engine=engine, workers=workers)
+        outcome = run_experiment(
+            experiment, folder / experiment.name, tell, engine=engine, workers=workers
+        )
         outcomes.append(outcome)
         if ended is not None:
             ended(outcome)
         if not outcome.sweep.complete:
             break
-    write_page(folder / "report.html", outcomes, options, list(EXPERIMENTS))
+    write_html_page(folder / "report.html", outcomes, options, list(EXPERIMENTS))
     if markdown is not None:
-        write_markdown(Path(markdown), outcomes, options)
+        write_markdown_page(Path(markdown), outcomes, options)
     return outcomes
 
 
-def chosen_of(names: str | Sequence[str]) -> list[str]:
+def choose_experiments(names: str | Sequence[str]) -> list[str]:
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name != "all" and name not in EXPERIMENTS:
@@ -80,21 +85,25 @@ def chosen_of(names: str | Sequence[str]) -> list[str]:
     return [name for name in EXPERIMENTS if name in names or "all" in names]
 
 
-def check_any(experiments: Sequence[Experiment]) -> None:
+def check_any_can_run(experiments: Sequence[Experiment]) -> None:
     """Where none can be run, that is an error; one among others is told on the page."""
     missing = {experiment.name: experiment.missing() for experiment in experiments}
     if all(missing.values()):
-        raise InvalidInput("; ".join(f"{name} can't be run: {reason}" for name, reason in missing.items()))
+        raise InvalidInput(
+            "; ".join(f"{name} can't be run: {reason}" for name, reason in missing.items())
+        )
 
 
 def check_extras() -> None:
     """What all of them need, before an hour's work finds out that it can't be drawn."""
     missing = [name for name in ("joblib", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
-        raise MissingExtra(f"the experiments need {' and '.join(missing)}: pip install 'fedsuplin[reproduce]'")
+        raise MissingExtra(
+            f"the experiments need {' and '.join(missing)}: pip install 'fedsuplin[reproduce]'"
+        )
 
 
-def one(experiment: Experiment, folder: Path, progress: Any, **where: Any) -> Outcome:
+def run_experiment(experiment: Experiment, folder: Path, progress: Any, **where: Any) -> Outcome:
     """An experiment from its cases to its files."""
     missing = experiment.missing()
     if missing is not None:
@@ -103,4 +112,6 @@ def one(experiment: Experiment, folder: Path, progress: Any, **where: Any) -> Ou
     found = experiment.run(folder, progress, **where)
     if not found.complete or found.failed:
         return Outcome(experiment, found)
-    return dataclasses.replace(experiment.report(found, folder), seconds=time.perf_counter() - began)
+    return dataclasses.replace(
+        experiment.report(found, folder), seconds=time.perf_counter() - began
+    )

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..algorithm import make
-from ..arrays import Floats
-from ..bounds import Bound
-from . import figures
+from fedsuplin.reproduce.figures import compact
+
+from .._shared.arrays import Floats
+from ..algorithm.making import make
+from ..contracts.claims import Bound
 from .experiment import Case, Experiment, Measured
-from .figures import compact
-from .fits import exponents, line
-from .verdicts import HOLDS, Verdict, all_of, difference, judged, mean_error, number
+from .figures import draw_guide, draw_points, finish_panel, make_panels
+from .fits import fit_exponents, fit_line
+from .formatting import format_mean_error, format_number
+from .verdicts import HOLDS, Verdict, combine_outcomes, compute_difference, judge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 SMALL: dict[str, Any] = {"dim": 8, "n_arms": 8, "n_clients": 4}
 SIGMAS = (0.1, 1.0)
@@ -68,22 +71,39 @@ class Theorem(Experiment):
         from matplotlib.ticker import LogLocator
 
         title = "Theorems 1 and 2 at their own constants: d = 8, K = 8, M = 4 (95 % confidence intervals)"
-        figure, (regret, *communication) = figures.panels(title, 3)
-        horizons, x = horizons_of(measured), "T, pulls of all clients"
-        for at, (sigma, policy) in enumerate(itertools.product(measured.choices("sigma"), POLICIES)):
-            label, found = f"{policy}, σ = {sigma:g}", [Found(measured, policy, sigma, T) for T in horizons]
-            figures.points(regret, horizons, [each.ratio for each in found], number=at, label=label)
+        figure, (regret, *communication) = make_panels(title, 3)
+        horizons, x = list_horizons(measured), "T, pulls of all clients"
+        for at, (sigma, policy) in enumerate(
+            itertools.product(measured.choices("sigma"), POLICIES)
+        ):
+            label, found = (
+                f"{policy}, σ = {sigma:g}",
+                [HorizonRuns(measured, policy, sigma, T) for T in horizons],
+            )
+            draw_points(regret, horizons, [each.ratio for each in found], number=at, label=label)
             axes = communication[POLICIES.index(policy)]
-            figures.points(axes, horizons, [each.communication for each in found], number=at, label=label)
-        figures.finish(regret, title="Regret: where this falls, it grows slower than √T", x=x, y="R_T / √(dT)", log="xy")
+            draw_points(
+                axes, horizons, [each.communication for each in found], number=at, label=label
+            )
+        finish_panel(
+            regret,
+            title="Regret: where this falls, it grows slower than √T",
+            x=x,
+            y="R_T / √(dT)",
+            log="xy",
+        )
         regret.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         for policy, axes in zip(POLICIES, communication, strict=True):
-            found = [Found(measured, policy, SIGMAS[0], T) for T in horizons]  # of which the bound is the same for any σ
+            found = [
+                HorizonRuns(measured, policy, SIGMAS[0], T) for T in horizons
+            ]  # of which the bound is the same for any σ
             bounds = [each.bound("communication") for each in found]
-            figures.guide(axes, horizons, bounds, label=f"{found[0].order('communication').text} (constant 1)")
+            draw_guide(
+                axes, horizons, bounds, label=f"{found[0].order('communication').text} (constant 1)"
+            )
             axes.set_ylim(top=1.25 * max(axes.get_ylim()[1], *bounds))  # room for the legend
             words = {"title": f"Communication of {policy}", "x": x, "y": "communications until T"}
-            figures.finish(axes, **words, log="x", legend="upper left")
+            finish_panel(axes, **words, log="x", legend="upper left")
         return figure
 
     def verdicts(self, measured: Measured) -> list[Verdict]:
@@ -94,24 +114,29 @@ class Theorem(Experiment):
                 "theorem",
                 "all",
                 f"{sum(proved)} of {len(proved)} runs",
-                judged(all(proved)),
+                judge(all(proved)),
             )
         ]
         for sigma in measured.choices("sigma"):
             for policy in POLICIES:
-                found = [Found(measured, policy, sigma, T) for T in horizons_of(measured)]
-                communication = logarithmic if policy == "async" else constant
-                told += [slower_than_root(found), below_regret_bound(found), communication(found), below_bound(found)]
-                told += [below_proof(found)] if policy == "async" else []
-            told.append(past_layer_zero(found[-1]))
+                found = [HorizonRuns(measured, policy, sigma, T) for T in list_horizons(measured)]
+                communication = judge_logarithmic if policy == "async" else judge_constant
+                told += [
+                    judge_regret_growth(found),
+                    judge_regret_bound(found),
+                    communication(found),
+                    judge_communication_bound(found),
+                ]
+                told += [judge_proof_bound(found)] if policy == "async" else []
+            told.append(judge_layers_reached(found[-1]))
         return told
 
 
-def horizons_of(measured: Measured) -> list[int]:
+def list_horizons(measured: Measured) -> list[int]:
     return sorted(measured.choices("horizon"))
 
 
-class Found:
+class HorizonRuns:
     """What was measured of a policy at one horizon, a number a seed."""
 
     def __init__(self, measured: Measured, policy: str, sigma: float, horizon: int) -> None:
@@ -133,109 +158,133 @@ class Found:
         return self.order(what)(self.algorithm.setting)
 
 
-def decades(found: list[Found]) -> list[Found]:
+def keep_decades(found: list[HorizonRuns]) -> list[HorizonRuns]:
     """The longest horizon, a tenth of it, and so on, from the shortest."""
     return [each for each in found if math.log10(found[-1].T / each.T).is_integer()]
 
 
-def by_horizon(found: list[Found], what: str) -> str:
-    return ", ".join(f"{mean_error(getattr(each, what))} ({compact(each.T)})" for each in decades(found))
+def format_by_horizon(found: list[HorizonRuns], what: str) -> str:
+    return ", ".join(
+        f"{format_mean_error(getattr(each, what))} ({compact(each.T)})"
+        for each in keep_decades(found)
+    )
 
 
-def of_common_seeds(found: list[Found], what: str) -> list[Floats]:
+def keep_common_seeds(found: list[HorizonRuns], what: str) -> list[Floats]:
     """Longer horizons have fewer seeds, the first ones."""
     n = min(len(each.regret) for each in found)
     return [getattr(each, what)[:n] for each in found]
 
 
-def slower_than_root(found: list[Found]) -> Verdict:
-    before, last = decades(found)[-2:]
-    powers = exponents([before.T, last.T], of_common_seeds([before, last], "regret"))
+def judge_regret_growth(found: list[HorizonRuns]) -> Verdict:
+    before, last = keep_decades(found)[-2:]
+    powers = fit_exponents([before.T, last.T], keep_common_seeds([before, last], "regret"))
     return Verdict(
         "over the last decade of T, R_T grows no faster than √T",
         "theorem",
         last.setting,
-        f"R_T/√(dT): {by_horizon(found, 'ratio')}; R_T grows like T^p with p = {mean_error(powers)} "
+        f"R_T/√(dT): {format_by_horizon(found, 'ratio')}; R_T grows like T^p with p = {format_mean_error(powers)} "
         f"from T = {compact(before.T)} to {compact(last.T)}",
-        difference(powers, np.full_like(powers, 0.5)).less,
+        compute_difference(powers, np.full_like(powers, 0.5)).less,
     )
 
 
-def below_regret_bound(found: list[Found]) -> Verdict:
+def judge_regret_bound(found: list[HorizonRuns]) -> Verdict:
     shares = [each.regret.mean() / each.bound("regret") for each in found]
     return Verdict(
         f"R_T is below {found[0].order('regret').text} with the constant 1, at every T",
         "ours",
         found[0].setting,
         f"{100 * max(shares):.2g} % of it at most, {100 * shares[-1]:.2g} % at T = {compact(found[-1].T)}",
-        judged(max(shares) < 1),
+        judge(max(shares) < 1),
     )
 
 
-def logarithmic(found: list[Found]) -> Verdict:
+def judge_logarithmic(found: list[HorizonRuns]) -> Verdict:
     """A straight line in ln T; and log² T, which looks like one, would make the last decade's increase larger than it is."""
-    logs, means = np.log([each.T for each in found]), np.array([each.communication.mean() for each in found])
-    slope, fit = line(logs, means)
-    counts = of_common_seeds(decades(found)[-3:], "communication")
-    increases, squares = np.diff(counts, axis=0), np.diff([math.log(each.T) ** 2 for each in decades(found)[-3:]])
+    logs, means = (
+        np.log([each.T for each in found]),
+        np.array([each.communication.mean() for each in found]),
+    )
+    slope, fit = fit_line(logs, means)
+    counts = keep_common_seeds(keep_decades(found)[-3:], "communication")
+    increases, squares = (
+        np.diff(counts, axis=0),
+        np.diff([math.log(each.T) ** 2 for each in keep_decades(found)[-3:]]),
+    )
     unit = found[-1].bound("communication") / logs[-1]
     return Verdict(
         "communication grows like log T: R² of a line in ln T above 0.99, and the last decade adds less than log² T would",
         "theorem",
         found[0].setting,
-        f"{by_horizon(found, 'communication')}; R² = {fit:.4f}, slope {number(slope)} = {number(slope / unit)} × that of "
-        f"{found[0].order('communication').text}; the last two decades add {' and '.join(map(mean_error, increases))}",
-        all_of([judged(fit > 0.99), difference(increases[1], increases[0] * squares[1] / squares[0]).less]),
+        f"{format_by_horizon(found, 'communication')}; R² = {fit:.4f}, slope {format_number(slope)} = {format_number(slope / unit)} × that of "
+        f"{found[0].order('communication').text}; the last two decades add {' and '.join(map(format_mean_error, increases))}",
+        combine_outcomes(
+            [
+                judge(fit > 0.99),
+                compute_difference(increases[1], increases[0] * squares[1] / squares[0]).less,
+            ]
+        ),
     )
 
 
-def constant(found: list[Found]) -> Verdict:
-    before, last = decades(found)[-2:]
-    first, second = of_common_seeds([before, last], "communication")
+def judge_constant(found: list[HorizonRuns]) -> Verdict:
+    before, last = keep_decades(found)[-2:]
+    first, second = keep_common_seeds([before, last], "communication")
     return Verdict(
         "communication does not depend on T: over the last decade it grows by less than log T",
         "theorem",
         last.setting,
-        f"{by_horizon(found, 'communication')}; the last decade adds {mean_error(second - first)}, "
-        f"log T would have added {number(first.mean() * (math.log(last.T) / math.log(before.T) - 1))}",
-        difference(second / math.log(last.T), first / math.log(before.T)).less,
+        f"{format_by_horizon(found, 'communication')}; the last decade adds {format_mean_error(second - first)}, "
+        f"log T would have added {format_number(first.mean() * (math.log(last.T) / math.log(before.T) - 1))}",
+        compute_difference(second / math.log(last.T), first / math.log(before.T)).less,
     )
 
 
-def below_bound(found: list[Found]) -> Verdict:
+def judge_communication_bound(found: list[HorizonRuns]) -> Verdict:
     shares = [each.communication.mean() / each.bound("communication") for each in found]
     return Verdict(
         f"communication is below {found[0].order('communication').text} with the constant 1, which the theorem leaves open",
         "ours",
         found[0].setting,
-        f"{number(min(shares))} to {number(max(shares))} times that, {number(shares[-1])} at T = {compact(found[-1].T)}",
-        judged(max(shares) < 1),
+        f"{format_number(min(shares))} to {format_number(max(shares))} times that, {format_number(shares[-1])} at T = {compact(found[-1].T)}",
+        judge(max(shares) < 1),
     )
 
 
-def below_proof(found: list[Found]) -> Verdict:
+def judge_proof_bound(found: list[HorizonRuns]) -> Verdict:
     """2(M + 1/C) in each of d log₂(1 + T/d) epochs of each of S + 1 layers."""
     d, M, C = SMALL["dim"], SMALL["n_clients"], found[0].algorithm.trigger.C
-    bounds = [2 * (M + 1 / C) * d * math.log2(1 + each.T / d) * each.algorithm.n_layers for each in found]
+    bounds = [
+        2 * (M + 1 / C) * d * math.log2(1 + each.T / d) * each.algorithm.n_layers for each in found
+    ]
     shares = [each.communication.mean() / bound for each, bound in zip(found, bounds, strict=True)]
     return Verdict(
         "communication is below what the proof has with its constants, 2(M + 1/C) d log₂(1 + T/d) (S + 1)",
         "theorem",
         found[0].setting,
         f"{100 * max(shares):.2g} % of it at most",
-        judged(max(shares) < 1),
+        judge(max(shares) < 1),
     )
 
 
-def past_layer_zero(last: Found) -> Verdict:
+def judge_layers_reached(last: HorizonRuns) -> Verdict:
     """Contexts from every direction bring the widths of layer 0 to their target after d (α_0/w̄_0)² pulls."""
-    share = last.algorithm.dim * (last.algorithm.radii[0] / last.algorithm.target_widths[0]) ** 2 / last.T
-    outcome = judged(share < 1)
-    ends = "" if outcome == HOLDS else ": the screening of layer 0 alone learns, at this T and at any longer one"
+    share = (
+        last.algorithm.dim
+        * (last.algorithm.radii[0] / last.algorithm.target_widths[0]) ** 2
+        / last.T
+    )
+    outcome = judge(share < 1)
+    ends = (
+        ""
+        if outcome == HOLDS
+        else ": the screening of layer 0 alone learns, at this T and at any longer one"
+    )
     return Verdict(
         "the horizon is long enough for the layers past the first",
         "ours",
         last.sigma,
-        f"worked out, not counted: layer 0 wants about d (α_0/w̄_0)² = {number(share)} T pulls at T = {compact(last.T)}{ends}",
+        f"worked out, not counted: layer 0 wants about d (α_0/w̄_0)² = {format_number(share)} T pulls at T = {compact(last.T)}{ends}",
         outcome,
     )

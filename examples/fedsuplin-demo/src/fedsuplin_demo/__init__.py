@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 
 from scipy import LowLevelCallable
 
-from fedsuplin import Setting, Variant, hookimpl
-from fedsuplin.setting import exceeding
-from fedsuplin_ext.rules import low_level
+from fedsuplin.plugin import Setting, Variant, add_rounding_margin, hookimpl, low_level
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Budgeted:
 
     @functools.cached_property
     def threshold(self) -> float:
-        return exceeding(math.log1p(self.C))
+        return add_rounding_margin(math.log1p(self.C))
 
     def fires(self, gain: float, elapsed: float, state: Any) -> bool:
         if gain <= self.threshold or state[0] >= self.limit:
@@ -41,7 +39,11 @@ class SmoothCorruption:
     slope: float | None = None  # 1/γ, which C_p = 0 has too
 
     def bind(self, setting: Setting) -> SmoothCorruption:
-        return self if self.slope is not None else replace(self, slope=self.corruption / math.sqrt(setting.dim))
+        return (
+            self
+            if self.slope is not None
+            else replace(self, slope=self.corruption / math.sqrt(setting.dim))
+        )
 
     def weight(self, norm: float, sigma: float) -> float:
         return smooth(norm, sigma, (self.slope,))
@@ -57,7 +59,10 @@ def smooth(norm, sigma, user):
 
 @functools.cache
 def compiled_smooth() -> Any:
-    from numba import cfunc, types  # here and not above: a run without this weighting does not wait for numba
+    from numba import (  # here and not above: a run without this weighting does not wait for numba
+        cfunc,
+        types,
+    )
 
     return cfunc(types.double(types.double, types.double, types.CPointer(types.double)))(smooth)
 

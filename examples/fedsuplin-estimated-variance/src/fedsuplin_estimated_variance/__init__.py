@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from scipy import LowLevelCallable
 
-from fedsuplin import Setting, Variant, hookimpl
-from fedsuplin_ext.rules import from_cython
+from fedsuplin.plugin import Setting, Variant, from_cython, hookimpl
 
 from . import weights
 
@@ -51,7 +50,9 @@ ESTIMATED_VARIANCE = Variant(
     trigger="determinant",
     noise="bounded",
     weighting="estimated-variance",
-    presets={"practical": {"alpha_scale": 0.15, "ridge": 0.1, "C": 1.0, "layer_zero": "square-root"}},
+    presets={
+        "practical": {"alpha_scale": 0.15, "ridge": 0.1, "C": 1.0, "layer_zero": "square-root"}
+    },
 )
 
 

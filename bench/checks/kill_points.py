@@ -1,0 +1,110 @@
+"""Runs killed with SIGKILL at random moments and resumed from their checkpoints: every one must end as if nothing had happened.
+
+python bench/checks/kill_points.py                200 kills over the four variants, about a minute
+python bench/checks/kill_points.py --points 20    fewer; --seed for others
+
+Each run is a process of its own that writes a checkpoint every few milliseconds, so that kills fall before, between and within
+the writes. It is killed after a random time, started again, and so on, until it has had its kills; then it may end. Prints the
+runs whose result differs in any bit from that of a run that was left alone, and fails if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import fedsuplin as fsl
+from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
+
+HORIZON = 20_000
+EVERY = 700
+KILLS_A_RUN = 1
+NOISE = {
+    "async": {},
+    "sync": {},
+    "variance": {"noise": "bounded"},
+    "robust": {"noise": "corrupted", "corruption": 50.0},
+}
+COMPARED = ("pulls", *SUMS, *COUNTS, *BY_PULL, "client_regret", "client_pulls", "layer_pulls")
+
+
+def problem_of(variant: str, seed: int) -> fsl.SyntheticProblem:
+    return fsl.SyntheticProblem(6, 7, 5, **NOISE[variant], seed=seed)
+
+
+def play(variant: str, seed: int, folder: Path | None = None) -> fsl.RunResult:
+    kept = {} if folder is None else {"checkpoint": folder / "run.ckpt", "every": EVERY}
+    return fsl.run(variant, problem_of(variant, seed), horizon=HORIZON, record="all", **kept)
+
+
+def in_a_process(variant: str, seed: int, folder: Path) -> int:
+    """Its number. The process saves its result if it lives to have one."""
+    child = os.fork()
+    if child == 0:
+        try:
+            play(variant, seed, folder).save(folder / "result.npz")
+        finally:
+            os._exit(0)
+    return child
+
+
+def killed_again_and_again(
+    variant: str, seed: int, kills: int, rng: np.random.Generator, duration: float
+) -> fsl.RunResult:
+    """The result of a run that was killed so many times on the way."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = 0
+        while done < kills:
+            child = in_a_process(variant, seed, Path(folder))
+            time.sleep(rng.uniform(0, duration / 2))
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            if os.WIFSIGNALED(status):
+                done += 1
+            else:  # it was faster: that one does not count, and it begins anew
+                for file in Path(folder).iterdir():
+                    file.unlink()
+        os.waitpid(in_a_process(variant, seed, Path(folder)), 0)
+        return fsl.RunResult.load(Path(folder) / "result.npz")
+
+
+def differing(ours: fsl.RunResult, theirs: fsl.RunResult) -> list[str]:
+    return [
+        name for name in COMPARED if not np.array_equal(getattr(ours, name), getattr(theirs, name))
+    ]
+
+
+def main(points: int, seed: int) -> int:
+    """How many of the runs differ."""
+    rng, wrong, done = np.random.default_rng(seed), 0, 0
+    with tempfile.TemporaryDirectory() as folder:  # how long a run with checkpoints takes here
+        began = time.perf_counter()
+        play("async", seed, Path(folder))
+        duration = time.perf_counter() - began
+    number = 0
+    while done < points:
+        variant, kills = list(NOISE)[number % len(NOISE)], min(KILLS_A_RUN, points - done)
+        different = differing(
+            play(variant, number), killed_again_and_again(variant, number, kills, rng, duration)
+        )
+        if different:
+            print(f"{variant}, seed {number}, after {kills} kills: {', '.join(different)} differ")
+        number, done, wrong = number + 1, done + kills, wrong + bool(different)
+    print(
+        f"{done} kills over {number} runs of {', '.join(NOISE)}: {number - wrong} results identical, {wrong} different"
+    )
+    return wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--points", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    sys.exit(bool(main(**vars(parser.parse_args()))))

@@ -1,0 +1,520 @@
+"""Deliberate faults in the kernels, one at a time: the tests must notice every one.
+
+python bench/checks/mutants.py                 all of them, about twenty minutes
+python bench/checks/mutants.py --only norm     those whose name holds that; --list shows the names
+
+Each fault is put into a copy of the tree, the copy is compiled, and the tests named with the fault run on it; where those pass,
+all tests do. Prints what caught each, and fails if one survives. Needs an environment in which the tests run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+EXT = "ext/fedsuplin_ext"
+PLACES = "tests/ext/test_kernels.py::test_every_deliberate_fault_has_its_place_in_the_kernels"  # no fault has, once it is put in
+LEFT_BEHIND = shutil.ignore_patterns(
+    ".git", "__pycache__", ".hypothesis", ".pytest_cache", ".ruff_cache"
+)  # what is compiled is kept
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str  # the files in tests/ that should notice, without test_ and .py
+
+
+MUTANTS = [
+    # --- gram: what is known of a layer, and how it grows
+    Mutant(
+        "a weight dropped: Δb gets √ω r x",
+        "gram.pyx",
+        "p.delta_moment[i] += root * reward * w.v[i]",
+        "p.delta_moment[i] += reward * w.v[i]",
+        "twin",
+    ),
+    Mutant(
+        "u = P v/(1 + vᵀPv), without the root",
+        "gram.pyx",
+        "scale = 1.0 / sqrt(1.0 + excess)",
+        "scale = 1.0 / (1.0 + excess)",
+        "gram",
+    ),
+    Mutant(
+        "a wrong index: every kept vector is the first",
+        "gram.pyx",
+        "w.k.add_outer(w.matrix, w.matrix, w.ld, p.inverse + j * w.ld, -1.0, w.d)",
+        "w.k.add_outer(w.matrix, w.matrix, w.ld, p.inverse, -1.0, w.d)",
+        "gram",
+    ),
+    Mutant(
+        "a wrong sign in (A+ΔA)⁻¹v",
+        "gram.pyx",
+        "w.y[i] -= along * u[i]",
+        "w.y[i] += along * u[i]",
+        "gram",
+    ),
+    Mutant(
+        "a stale inverse: a merge starts each step from the old one",
+        "gram.pyx",
+        "        source = into\n",
+        "        pass\n",
+        "gram",
+    ),
+    Mutant(
+        "a stale θ̂ after a factorisation",
+        "gram.pyx",
+        "    return estimate(w, s) if info == 0 else info",
+        "    return info",
+        "gram",
+    ),
+    Mutant(
+        "the server's inverse is never refreshed",
+        "gram.pyx",
+        "if into.age > w.refresh else estimate(w, into)",
+        "if into.age < 0 else estimate(w, into)",
+        "gram",
+    ),
+    Mutant(
+        "a client's inverse is never refreshed",
+        "gram.pyx",
+        "(p.own and p.age >= w.refresh)",
+        "(p.own and p.age < 0)",
+        "gram",
+    ),
+    Mutant(
+        "an eager client forgets Δb in its θ̂",
+        "gram.pyx",
+        "w.y[i] = held.moment[i] + p.delta_moment[i]",
+        "w.y[i] = held.moment[i]",
+        "twin",
+    ),
+    # --- pool
+    Mutant(
+        "a stale Δb: memory is used again as it is",
+        "pool.pyx",
+        "memset(p.delta_moment, 0, self.ld * sizeof(double))",
+        "pass",
+        "twin gram",
+    ),
+    Mutant(
+        "a snapshot is freed while somebody holds it",
+        "pool.pyx",
+        "if s.refs == 0:",
+        "if s.refs <= 1:",
+        "gram twin",
+    ),
+    # --- screening
+    Mutant(
+        "the screening keeps arms within w̄, not 2w̄",
+        "screening.pyx",
+        "best - 2 * target",
+        "best - target",
+        "twin",
+    ),
+    Mutant(
+        "columns side by side: the wrong one",
+        "screening.pyx",
+        "columns[i * lanes[0] + s.source[a]]",
+        "columns[i * lanes[0] + a]",
+        "twin",
+    ),
+    Mutant(
+        "ties go to whom rounding favours",
+        "screening.pyx",
+        "value[a] >= largest - TIE * fabs(largest)",
+        "value[a] >= largest",
+        "twin",
+    ),
+    Mutant(
+        "≥ for >: an arm as wide as its target is wide",
+        "screening.pyx",
+        "largest > above:\n        return -1\n    for a in range(n):\n        if s.out[a] == 0 and value[a] > above",
+        "largest >= above:\n        return -1\n    for a in range(n):\n        if s.out[a] == 0 and value[a] >= above",
+        "twin",
+    ),
+    Mutant(
+        "an eager client's radius forgets its own gain",
+        "screening.pyx",
+        "layer.held.log_det + (layer.pending.gain if w.eager and layer.pending != NULL else 0.0)",
+        "layer.held.log_det",
+        "twin",
+    ),
+    # --- quiet
+    Mutant(
+        "spikes are allowed all of τ",
+        "quiet.pyx",
+        "< (1 - FLOOR) * threshold(numbers, q)",
+        "< threshold(numbers, q)",
+        "certificates twin",
+    ),
+    Mutant(
+        "a layer is quiet though the rest is not below the floor",
+        "quiet.pyx",
+        "if w.k.below(w.second_matrix, w.ld, w.d, FLOOR * tau, w.matrix, w.u):",
+        "if w.k.below(w.second_matrix, w.ld, w.d, 2 * tau, w.matrix, w.u):",
+        "certificates twin",
+    ),
+    # --- the loop
+    Mutant(
+        "the norm given to a weighting is off by 1e-7",
+        "loop.pyx",
+        "sqrt(norm2 if norm2 > 0 else 0.0), sigma",
+        "(1 + 1e-7) * sqrt(norm2 if norm2 > 0 else 0.0), sigma",
+        "twin rules",
+    ),
+    Mutant(
+        "the time since the last sync is the time since the first",
+        "loop.pyx",
+        "elapsed = self.since[client] - self.last_sync[layer]",
+        "elapsed = self.since[client]",
+        "twin",
+    ),
+    Mutant(
+        "a sync is remembered a round late",
+        "loop.pyx",
+        "self.last_sync[s] = round",
+        "self.last_sync[s] = round + 1",
+        "twin",
+    ),
+    Mutant(
+        "the server writes into a snapshot that a client holds",
+        "loop.pyx",
+        "into = self.server[s] if self.server[s].refs == 1 else",
+        "into = self.server[s] if self.server[s].refs <= 2 else",
+        "twin",
+    ),
+    Mutant(
+        "an adversary earns by harming",
+        "loop.pyx",
+        "self.budget -= fabs(corruption)",
+        "self.budget -= corruption",
+        "twin",
+    ),
+    Mutant(
+        "the pulls since a sync are one too few",
+        "loop.pyx",
+        "            self.since[client] += 1\n            elapsed = self.since[client]\n",
+        "            elapsed = self.since[client]\n            self.since[client] += 1\n",
+        "twin",
+    ),
+    Mutant(
+        "uniform play is credited with arms that are not there",
+        "loop.pyx",
+        "            total += means[a]\n            there += 1\n",
+        "            total += means[a]\n        there += 1\n",
+        "twin runner",
+    ),
+    # --- the kernels
+    Mutant(
+        "norms: what is off the diagonal counts once",
+        "kernels_body.h",
+        "            t[r][v] += t[r][v];\n",
+        "            t[r][v] += 0.0 * t[r][v];\n",
+        "kernels",
+    ),
+    Mutant(
+        "norms: an odd row is left out",
+        "kernels_body.h",
+        "for (int row = 0; row < i; row++)",
+        "for (int row = 1; row < i; row++)",
+        "kernels",
+    ),
+    Mutant(
+        "estimates: θ̂ₖ for θ̂ₖ₊₁",
+        "kernels_body.h",
+        "odd[v] += theta[i + 1] *",
+        "odd[v] += theta[i] *",
+        "kernels",
+    ),
+    Mutant(
+        "keep: > for ≥",
+        "kernels_body.h",
+        "value[a] + sign * width[a] >= threshold ?",
+        "value[a] + sign * width[a] > threshold ?",
+        "twin",
+    ),
+    Mutant(
+        "matvec: a vector too few of three",
+        "kernels_body.h",
+        "x, d, y + i, 3); break;",
+        "x, d, y + i, 2); break;",
+        "gram",
+    ),
+    Mutant(
+        "invert: the pivot's column from below the diagonal",
+        "kernels_body.h",
+        "u[j] = root * A[j * ldp + k];",
+        "u[j] = root * A[k * ldp + j];",
+        "gram",
+    ),
+    Mutant(
+        "below: the wrong sign in the elimination",
+        "kernels_body.h",
+        "FN(load)(A + i * ldp + j) - u[i] * FN(load)(u + j)",
+        "FN(load)(A + i * ldp + j) + u[i] * FN(load)(u + j)",
+        "certificates twin",
+    ),
+    # --- state and live
+    Mutant(
+        "a checkpoint forgets the gain", "state.pyx", "        p.gain = gain[i]\n", "", "checkpoint"
+    ),
+    Mutant(
+        "a checkpoint's θ̂ is b",
+        "state.pyx",
+        "memcpy(s.theta, &snapshot_numbers[i, 2 * matrix + ld]",
+        "memcpy(s.theta, &snapshot_numbers[i, 2 * matrix]",
+        "checkpoint",
+    ),
+    Mutant(
+        "a checkpoint forgets the last syncs",
+        "state.pyx",
+        'e.last_sync[s], e.marked[s] = state["last_sync"][s]',
+        "e.last_sync[s], e.marked[s] = 0",
+        "checkpoint",
+    ),
+    Mutant(
+        "live: an observation comes back with weight 1",
+        "live.pyx",
+        "at.pending, self.x, self.Px, weight, reward)",
+        "at.pending, self.x, self.Px, 1.0, reward)",
+        "client_and_server",
+    ),
+    Mutant(
+        "live: a download forgets what came later",
+        "live.pyx",
+        "if at.pending != NULL and not keep:",
+        "if at.pending != NULL:",
+        "client_and_server",
+    ),
+    Mutant(
+        "live: the server adds the last of the uploads only",
+        "live.pyx",
+        "for layers, grams, moments in uploads:",
+        "for layers, grams, moments in uploads[-1:]:",
+        "boundary",
+    ),
+    Mutant(
+        "live: a wrong index: every matrix of an upload is its first",
+        "live.pyx",
+        "+= grams[row, at]",
+        "+= grams[0, at]",
+        "ledger",
+    ),
+    Mutant(
+        "live: an upload that is refused keeps its memory",
+        "live.pyx",
+        "                self.pool.release(self.staged[layer])",
+        "                pass",
+        "boundary",
+    ),
+    # --- draws, formulas, rules
+    Mutant(
+        "draws: sine and cosine are not swapped in odd quarters",
+        "draws_body.h",
+        "const WORD swap = 0u - (quarter & 1)",
+        "const WORD swap = -(quarter & 0)",
+        "draws",
+    ),
+    Mutant(
+        "draws: another generator",
+        "draws_body.h",
+        "(s[3] << 45) | (s[3] >> 19)",
+        "(s[3] << 44) | (s[3] >> 20)",
+        "draws",
+    ),
+    Mutant(
+        "a permutation that leaves its range",
+        "draws_dispatch.h",
+        "while (x >= size)",
+        "while (x > size)",
+        "draws",
+    ),
+    Mutant("the capped weight is γ", "formulas.pyx", "gamma / norm", "gamma", "kernels"),
+    Mutant(
+        "the variance weight is 1/σ̄",
+        "formulas.pyx",
+        "1.0 / (level * level)",
+        "1.0 / level",
+        "kernels",
+    ),
+    Mutant(
+        "≥ for >: a trigger that ties fires",
+        "formulas.pyx",
+        "return gain > (<double*>user)[0]",
+        "return gain >= (<double*>user)[0]",
+        "baselines",
+    ),
+    Mutant(
+        "the state of a trigger is the first client's",
+        "rules.pyx",
+        "(gain, elapsed, self.slots + <ptrdiff_t>client * self.state_size, self.user)",
+        "(gain, elapsed, self.slots, self.user)",
+        "plugin_state",
+    ),
+]
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """The copy comes before whatever is installed; the same examples of property tests every time."""
+    return os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'ext'}", "CI": "1"}
+
+
+def build(tree: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"it does not compile:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+
+
+def original(folder: Path) -> Path:
+    """The tree as it is, compiled. The plugins get their installed name beside the compiled core."""
+    tree = folder / "original"
+    shutil.copytree(ROOT, tree, ignore=LEFT_BEHIND)
+    (tree / "ext" / "fedsuplin_plugins").symlink_to(tree / "plugins")
+    build(tree)
+    names = ("fedsuplin", "fedsuplin_ext.loop", "fedsuplin_plugins")
+    where = (
+        f"from importlib import import_module as i; print(*(i(name).__file__ for name in {names}))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", where],
+        cwd=folder,
+        env=environment(tree),
+        capture_output=True,
+        text=True,
+    )
+    if found.stdout.count(str(tree)) != 3:
+        raise SystemExit(f"the copy is not what Python imports: {found.stdout}{found.stderr}")
+    return tree
+
+
+def mutated(mutant: Mutant, source: Path, folder: Path) -> Path:
+    tree = folder / "mutant"
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(
+        source, tree, symlinks=True, copy_function=shutil.copy2
+    )  # with times: only what changes is compiled
+    (tree / "ext" / "fedsuplin_plugins").unlink()
+    (tree / "ext" / "fedsuplin_plugins").symlink_to(tree / "plugins")
+    file = tree / EXT / mutant.file
+    text = file.read_text()
+    if text.count(mutant.old) != 1:
+        raise SystemExit(
+            f"{mutant.name}: {mutant.old!r} is {text.count(mutant.old)} times in {mutant.file}, it must be there once"
+        )
+    file.write_text(text.replace(mutant.old, mutant.new))
+    build(tree)
+    return tree
+
+
+def heed_ctrl_c() -> None:
+    """A process started in the background ignores Ctrl-C, and tests of it would fail for that reason."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def caught_by(tree: Path, files: list[str]) -> str | None:
+    """The first test that fails; a crash or a hang counts. None if all pass."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "--tb=no",
+        "--deselect",
+        PLACES,
+        *files,
+    ]
+    how = {
+        "cwd": tree,
+        "env": environment(tree),
+        "capture_output": True,
+        "text": True,
+        "timeout": 1800,
+    }
+    try:
+        done = subprocess.run(command, **how, preexec_fn=heed_ctrl_c)
+    except subprocess.TimeoutExpired:
+        return "a hang"
+    if done.returncode == 0:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+::\S+)", done.stdout, re.MULTILINE)
+    return (
+        failed[1]
+        if failed
+        else f"exit code {done.returncode}: {(done.stdout + done.stderr)[-300:]}"
+    )
+
+
+@functools.cache
+def must_pass(source: Path, file: str) -> None:
+    """A test that fails without a fault catches nothing."""
+    failed = caught_by(source, [file])
+    if failed is not None:
+        raise SystemExit(f"{failed} fails without any fault")
+
+
+def find_test_file(name: str) -> str:
+    """The one test file of this name, in whichever folder it lies."""
+    (path,) = (ROOT / "tests").rglob(f"test_{name}.py")
+    return str(path.relative_to(ROOT))
+
+
+def try_one(mutant: Mutant, source: Path, folder: Path) -> str | None:
+    files = [find_test_file(name) for name in mutant.tests.split()]
+    for file in files:
+        must_pass(source, file)
+    tree = mutated(mutant, source, folder)
+    expected = caught_by(tree, files)
+    if expected is not None:
+        return expected
+    by_chance = caught_by(tree, ["tests"])
+    if by_chance is not None and "::" in by_chance:
+        must_pass(source, by_chance.partition("::")[0])
+    return by_chance
+
+
+def main(only: str) -> int:
+    """How many survive."""
+    chosen = [mutant for mutant in MUTANTS if only in mutant.name or only == mutant.file]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = original(folder)
+        for mutant in chosen:
+            began = time.perf_counter()
+            caught = try_one(mutant, source, folder)
+            survivors += caught is None
+            print(
+                f"{mutant.file}: {mutant.name}\n    {caught or 'SURVIVES'}  ({time.perf_counter() - began:.0f} s)",
+                flush=True,
+            )
+    print(f"{len(chosen)} faults, {len(chosen) - survivors} caught, {survivors} survive")
+    return survivors
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="those whose name holds this, or of this file")
+    parser.add_argument("--list", action="store_true", help="show the faults and end")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(f"{mutant.file}: {mutant.name}" for mutant in MUTANTS))
+    else:
+        sys.exit(bool(main(arguments.only)))

@@ -1,0 +1,1 @@
+"""What every room uses: checks, files, plain data, archives, statistics, optional imports."""

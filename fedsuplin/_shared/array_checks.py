@@ -1,0 +1,82 @@
+"""Conversion and checks of arrays; each error names the array and the entry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInput
+from .arrays import AnyArray, Flags, Floats, Number
+
+
+def as_array(name: str, values: Any) -> AnyArray:
+    """Whatever NumPy makes of it; not what lies under a mask of its own."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InvalidInput(
+            f"{name} has entries that are masked out: give mask= for arms that are not there"
+        )
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise InvalidInput(f"{name} can't be read as an array: {error}") from None
+
+
+def as_floats(name: str, values: Any) -> Floats:
+    """As float64, at addresses that C can read: NumPy has arrays that begin in the middle of a number."""
+    array = as_array(name, values)
+    if (
+        array.dtype.kind not in "fiubO"
+    ):  # else NumPy would drop imaginary parts, count days, read words
+        raise InvalidInput(
+            f"{name} can't be read as an array of numbers: its type is {array.dtype}"
+        )
+    try:
+        return np.require(array, np.float64, "A")
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise InvalidInput(f"{name} can't be read as an array of numbers: {error}") from None
+
+
+def check_array(
+    name: str, values: Any, shape: tuple[int, ...], there: Flags | None = None
+) -> Floats:
+    """`values` as finite float64 of that shape; entries where `there` is False are not looked at, and become 0."""
+    array = as_floats(name, values)
+    if array.shape != shape:
+        raise InvalidInput(f"{name} must have the shape {shape}, not {array.shape}")
+    if there is not None:
+        array = np.where(there, array, 0.0)
+    if not np.isfinite(array).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InvalidInput(f"{name}{list(at)} is {array[at]}: every entry must be finite")
+    return np.ascontiguousarray(array)
+
+
+def check_whole_numbers(
+    name: str, values: Floats, least: int, most: int, dtype: type[Number]
+) -> NDArray[Number]:
+    """Floats that are whole, and in range, as integers."""
+    wrong = ~((values == np.floor(values)) & (values >= least) & (values <= most))
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise InvalidInput(
+            f"{name}{list(at)} is {values[at]}: it must be a whole number from {least} to {most}"
+        )
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+@contextlib.contextmanager
+def report_memory_errors(what: str, shape: tuple[int, ...]) -> Iterator[None]:
+    try:
+        yield
+    except (
+        MemoryError,
+        ValueError,
+        OverflowError,
+    ) as error:  # what NumPy says of shapes that no memory holds
+        raise InvalidInput(
+            f"{what} of shape {shape}: there is no memory for that ({error})"
+        ) from None

@@ -1,0 +1,67 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+PART_SUFFIX = ".part"  # how names end until the file is whole
+
+
+@contextlib.contextmanager
+def open_atomically(
+    path: str | os.PathLike[str], mode: str = "w", *, sync: bool = False, **options: Any
+) -> Iterator[IO[Any]]:
+    """Open for writing. The file appears under its name, in place of an older one, at the end of the block; a full disk, an
+    error or Ctrl-C in it leaves the older one as it was, and nothing else. `sync` waits until the disk has it.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with contextlib.suppress(ZeroDivisionError), whole(Path(folder) / "a.txt") as file:
+    ...         _ = file.write("half of it") and 1 / 0
+    ...     os.listdir(folder)
+    []
+    """
+    path = Path(path)
+    with _blame_path(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=PART_SUFFIX)
+        try:
+            with os.fdopen(handle, mode, **options) as file:
+                yield file
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _blame_path(path: Path) -> Iterator[None]:
+    """What the system has against a name that nobody asked for, said of the one that was."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or not str(error.filename or PART_SUFFIX).endswith(PART_SUFFIX):
+            raise
+        missing = not path.parent.is_dir()
+        raise OSError(
+            error.errno,
+            f"there is no folder {path.parent}" if missing else error.strerror,
+            str(path),
+        ) from error
+
+
+def write_csv_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> Path:
+    path = Path(path)
+    with open_atomically(path, newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path

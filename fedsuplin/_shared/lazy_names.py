@@ -1,0 +1,27 @@
+"""Modules that import a public name when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def make_lazy_names(
+    namespace: dict[str, Any], homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make the `__getattr__` and the `__dir__` of a module that loads each name from its home.
+
+    `homes` has the full name of the module that defines each name, or the module itself where the name is a module's.
+    """
+    own = namespace["__name__"]
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {own!r} has no attribute {name!r}")
+        home = importlib.import_module(homes[name])
+        value = home if homes[name].rpartition(".")[2] == name else getattr(home, name)
+        namespace[name] = value
+        return value
+
+    return load, lambda: sorted(homes)

@@ -1,0 +1,24 @@
+"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
+and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
+
+from __future__ import annotations
+
+
+def format_compact(value: float) -> str:
+    """A number for an axis or a label, in four digits at most.
+
+    >>> [compact(value) for value in (0, 0.25, 640, 1149, 24250, 14731.9, 2_000_000)]
+    ['0', '0.25', '640', '1.15k', '24.2k', '14.7k', '2M']
+    """
+    for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * unit:
+            return f"{value / unit:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def format_count(n: int, what: str) -> str:
+    """
+    >>> counted(1, "pull"), counted(2000, "pull")
+    ('1 pull', '2,000 pulls')
+    """
+    return f"{n:,} {what}" + ("" if n == 1 else "s")

@@ -1,0 +1,102 @@
+"""Combines variants and replaced parts into one recipe, and lists its keywords."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..contracts.variant import AXES, PARTS, PRESETS, Variant
+from ..errors import InvalidInput, PluginError, unknown
+from ..registry import list_parameters, plugins
+
+
+def compose_recipe(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[str, Variant]:
+    """A variant with some parts replaced (None leaves one as it is), and the name to show for it.
+
+    A theorem covers it if it covers one of the variants named that is the same in every part.
+    """
+    replaced = {part: value for part, value in parts.items() if value is not None}
+    name, recipes = _look_up_variants(variant)
+    for each in recipes.values():
+        if not isinstance(each, Variant):
+            raise PluginError(
+                f"{name!r} is a variant, so it must be a fedsuplin.Variant, not {each!r}"
+            )
+    recipe = (
+        combine_variants(recipes, replaced) if len(recipes) > 1 else next(iter(recipes.values()))
+    )
+    recipe = dataclasses.replace(recipe, **replaced)
+    same = [
+        r
+        for r in recipes.values()
+        if all(getattr(r, part) == getattr(recipe, part) for part in PARTS)
+    ]
+    covered = (
+        {"theorem": same[0].theorem, "claim": same[0].claim}
+        if same
+        else {"theorem": None, "claim": None}
+    )
+    return name, dataclasses.replace(recipe, **covered)
+
+
+def _look_up_variants(variant: str | Variant) -> tuple[str, dict[str, Variant]]:
+    """The name to show, and the variants that it names."""
+    if isinstance(variant, Variant):
+        return "custom", {"custom": variant}
+    if not isinstance(variant, str):
+        raise InvalidInput(f"a variant is a name, names joined by +, or a Variant, not {variant!r}")
+    return variant, {name: plugins.create("variants", name, {}) for name in variant.split("+")}
+
+
+def combine_variants(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> Variant:
+    """What each of the variants has that the plain one has not, together; two that differ there must be decided.
+
+    Where presets give one keyword twice, the later name counts.
+    """
+    plain = Variant()
+    parts: dict[str, Any] = {}
+    chosen_by: dict[str, str] = {}
+    for name, recipe in recipes.items():
+        for part in PARTS:
+            value = getattr(recipe, part)
+            if value == getattr(plain, part) or part in decided:
+                continue
+            if parts.setdefault(part, value) != value:
+                raise InvalidInput(
+                    f"{chosen_by[part]!r} and {name!r} both choose the {part} ({parts[part]!r} and {value!r}): "
+                    f"say which with {part}="
+                )
+            chosen_by[part] = name
+    presets: dict[str, dict[str, Any]] = {preset: {} for preset in PRESETS}
+    for recipe in recipes.values():
+        for preset, values in recipe.presets.items():
+            presets.setdefault(preset, {}).update(values)
+    return Variant(
+        **parts, presets=presets, summary=" + ".join(recipe.summary for recipe in recipes.values())
+    )
+
+
+def list_keywords(recipe: Variant) -> set[str]:
+    """Every keyword that `make` takes for this composition, beyond sizes and parts."""
+    named = {axis: getattr(recipe, axis) for axis in AXES if isinstance(getattr(recipe, axis), str)}
+    return {"ridge"}.union(*(list_part_keywords(axis, value) for axis, value in named.items()))
+
+
+def list_part_keywords(axis: str, name: str) -> set[str]:
+    """The keywords of `make` that the plugin of this name takes: its parameters, less those that only matter when drawing."""
+    factory = plugins.factory(AXES[axis], name)
+    return set(list_parameters(factory)) - set(getattr(factory, "drawing_only", ()))
+
+
+def pick_part_keywords(axis: str, given: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the plugin of one axis takes, where it is made by name."""
+    takes = list_part_keywords(axis, given) if isinstance(given, str) else ()
+    return {key: value for key, value in values.items() if key in takes}
+
+
+def refuse_unused_keywords(name: str, recipe: Variant, parameters: Mapping[str, Any]) -> None:
+    takes = list_keywords(recipe)
+    for keyword in parameters:
+        if keyword not in takes:
+            raise unknown(f"keyword for {name!r}", keyword, takes)

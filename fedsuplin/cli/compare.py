@@ -1,0 +1,218 @@
+"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
+
+Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.progress import TextColumn
+from rich.table import Table
+
+from .._shared.checks import check_positive_integer
+from .._shared.terminal import make_console, print_json
+from ..algorithm.composing import compose_recipe, list_keywords
+from ..algorithm.making import list_suitable_variants
+from ..errors import MissingExtra
+from ..study.comparison import Comparison, compare
+from .build import (
+    ALGORITHM_KEYWORDS,
+    SYNTHETIC_KEYWORDS,
+    build_problem,
+    collect_algorithm_keywords,
+    refuse_named_options,
+)
+from .completing import complete_variants
+from .exit_codes import INTERRUPTED
+from .manuals import COMPARE
+from .options import (
+    CONSTANT_OPTIONS,
+    PROBLEM_OPTIONS,
+    SIZE_OPTIONS,
+    make_output_options,
+    name_options_in_errors,
+)
+from .output import check_folder, format_value_and_error, make_progress_bar
+from .sections import SectionedCommand, add_options, make_option_factory
+
+_comparing_option = make_option_factory("Comparing")
+COMPARING_OPTIONS = [
+    _comparing_option(
+        "--seeds",
+        type=int,
+        default=10,
+        metavar="N",
+        help="Runs of each policy, seeds --seed and on. [default: 10]",
+    ),
+    _comparing_option(
+        "--bounds",
+        is_flag=True,
+        help="Draw the bounds of the paper's Table 1 as dashed lines (with the constant 1).",
+    ),
+    _comparing_option(
+        "--threads", type=int, metavar="N", help="Runs at a time. [default: one a core]"
+    ),
+]
+
+
+@click.command(
+    "compare",
+    cls=SectionedCommand,
+    manual=COMPARE,
+)
+@click.argument("policies", nargs=-1, shell_complete=complete_variants)
+@add_options(
+    COMPARING_OPTIONS,
+    SIZE_OPTIONS,
+    PROBLEM_OPTIONS,
+    CONSTANT_OPTIONS,
+    make_output_options("nothing is written"),
+)
+@click.pass_context
+def compare_command(
+    context: click.Context,
+    /,
+    policies: tuple[str, ...],
+    seeds: int,
+    bounds: bool,
+    threads: int | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Play POLICIES on the same problem with the same seeds: means with standard errors, and the paper's Table 1, measured.
+
+    A constant such as --alpha-scale goes to every policy that takes it; without one, each has its preset's. Ctrl-C keeps the
+    runs that were finished.
+    """
+    if out is not None:
+        check_folder(out)
+    refuse_named_options(given["extra"])
+    noise = given["noise"] or "gaussian"
+    given = given | {"problem": given["problem"] or "synthetic"}
+    problem, drawn = build_problem(noise, given)
+    names = policies or list_suitable_variants(problem)
+    takes = set().union(*(list_keywords(compose_recipe(name, {})[1]) for name in names))
+    told = collect_algorithm_keywords(", ".join(names), takes, drawn, problem, given)
+    bar = make_progress_bar(quiet, TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
+    with bar, name_options_in_errors(SYNTHETIC_KEYWORDS | ALGORITHM_KEYWORDS):
+        task = bar.add_task("comparing", total=seeds * len(names))
+        found = compare(
+            names,
+            lambda seed: build_problem(noise, given | {"seed": seed})[0],
+            seeds=range(given["seed"], given["seed"] + check_positive_integer("--seeds", seeds)),
+            horizon=check_positive_integer("horizon", given["horizon"]),
+            threads=threads,
+            progress=lambda done, total, name: bar.update(task, completed=done, description=name),
+            preset=given["preset"],
+            **told,
+        )
+    if (
+        out is not None and found.runs
+    ):  # of nothing there are no files: those of an earlier comparison stay
+        files, notices = write_comparison_files(found, out, bounds)
+    else:
+        files, notices = [], []
+    print_comparison(found, files, notices, as_json=as_json, quiet=quiet)
+    if not found.complete:
+        context.exit(INTERRUPTED)
+
+
+def print_comparison(
+    found: Comparison, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool
+) -> None:
+    """Tables or JSON, and where the files are."""
+    notices = [*notices, *([] if found.complete else [describe_stopped_comparison(found)])]
+    if as_json:
+        data = {
+            "policies": found.rows(),
+            "seeds": list(found.played),
+            "complete": found.complete,
+            "notices": notices,
+        }
+        print_json(data | {"files": files})
+        return
+    if quiet:
+        return
+    out = make_console()
+    if found.runs:
+        out.print(make_comparison_table(found))
+    if any(row["system"] for row in found.rows()):
+        out.print(make_table_1(found))
+    for notice in notices:
+        out.print(notice, style="yellow")
+    for file in files:
+        out.print(f"wrote {file}")
+
+
+def describe_stopped_comparison(found: Comparison) -> str:
+    """What Ctrl-C left of a comparison, in words."""
+    if not found.runs:
+        return "stopped before any run was finished: nothing was written"
+    without = [policy for policy in found.algorithms if policy not in found.runs]
+    return f"stopped early: {found.over} played" + (
+        f", none of {', '.join(without)}" if without else ""
+    )
+
+
+def make_comparison_table(found: Comparison) -> Table:
+    """Least regret first."""
+    algorithm = next(iter(found.algorithms.values()))
+    setting = algorithm.setting
+    sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}, preset {algorithm.preset}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\n{found.told_as}")
+    for heading in ("policy", "regret", "% of uniform", "communication", "kB sent", "µs"):
+        table.add_column(
+            heading, justify="left" if heading == "policy" else "right", overflow="fold"
+        )
+    for row in sorted(found.rows(), key=lambda row: row["regret"]):
+        share = row["percent_of_uniform"]
+        table.add_row(
+            row["policy"],
+            format_value_and_error(row, "regret"),
+            "" if share is None else f"{share:.{1 if share >= 1 else 2}f}",
+            format_value_and_error(row, "communication"),
+            f"{(row['bytes_up'] + row['bytes_down']) / 1000:,.0f}",
+            f"{row['microseconds']:.2f}",
+        )
+    return table
+
+
+def make_table_1(found: Comparison) -> Table:
+    """The paper's Table 1: each system's orders, and what was measured."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title="Table 1 of the paper: orders of growth, and measured",
+    )
+    for heading in ("policy", "system and arms", "regret", "measured", "communication", "measured"):
+        table.add_column(
+            heading,
+            justify="right" if heading == "measured" else "left",
+            no_wrap=heading in ("policy", "regret"),
+        )
+    for row in found.rows():
+        if row["system"]:
+            communication = (row["communication_bound"] or "none", f"{row['communication']:,.0f}")
+            regret = (row["regret_bound"], f"{row['regret']:,.0f}")
+            table.add_row(
+                row["policy"], f"{row['system']}, {row['actions']}", *regret, *communication
+            )
+    return table
+
+
+def write_comparison_files(
+    found: Comparison, folder: Path, bounds: bool
+) -> tuple[list[Path], list[str]]:
+    """Table, curves and figure; what was written, and what to install for what was not."""
+    files = [found.write_csv(folder / "comparison.csv"), found.write_curves(folder / "curves.csv")]
+    try:
+        found.plot(folder / "comparison.png", bounds=bounds)
+    except MissingExtra as error:
+        return files, [f"no figure: {error}"]
+    return [*files, folder / "comparison.png"], []

@@ -1,0 +1,85 @@
+"""What a shell completes after TAB: the names that are installed. The rest is click's own.
+
+A plugin that fails to load, warns or prints says nothing here: completion goes on with what there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..errors import FedsuplinError
+from ..registry import Registry, plugins
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def make_name_completer(kind: str) -> Completer:
+    """The registered names of a kind ("triggers", "variants", …), each with the first line of what it is."""
+
+    def complete(
+        context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=describe_plugin_or_none(kind, name))
+            for name in list_registered_names(kind)
+            if name.startswith(incomplete)
+        ]
+
+    return complete
+
+
+def complete_variants(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Variants; after a +, what it composes with."""
+    before, plus, last = incomplete.rpartition("+")
+    found = make_name_completer("variants")(context, parameter, last)
+    return [CompletionItem(f"{before}{plus}{item.value}", help=item.help) for item in found]
+
+
+def make_word_completer(*known: str) -> Completer:
+    """These, where an option takes other things besides."""
+    return lambda context, parameter, incomplete: [
+        CompletionItem(word) for word in known if word.startswith(incomplete)
+    ]
+
+
+def list_registered_names(kind: str) -> Iterable[str]:
+    with warnings.catch_warnings(), silence_output():
+        warnings.simplefilter("ignore")
+        return plugins.names(kind)
+
+
+def describe_plugin_or_none(kind: str, name: str) -> str | None:
+    """None where whoever registered it fails to say."""
+    with silence_output(), contextlib.suppress(Exception):
+        return describe_plugin(plugins, kind, name)
+    return None
+
+
+def describe_plugin(registry: Registry, kind: str, name: str) -> str:
+    """Of the docstring; a variant is data, and has its summary instead."""
+    factory = registry.factory(kind, name)
+    try:
+        text = (
+            registry.create(kind, name, {}).summary
+            if kind == "variants"
+            else inspect.getdoc(factory)
+        )
+    except FedsuplinError as error:
+        text = str(error)
+    return (text or "").strip().partition("\n")[0]
+
+
+@contextlib.contextmanager
+def silence_output() -> Iterator[None]:
+    """What plugins print would be taken for names."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield

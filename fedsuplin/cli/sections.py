@@ -1,0 +1,65 @@
+"""The options of the command line, in groups, with the small click classes that print them under headings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from .manuals import WIDEST_LEFT, Manual
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class SectionedCommand(click.Command):
+    """Lists options under the heading that each was declared with, between its arguments and the rest of its manual."""
+
+    def __init__(self, *args: Any, manual: Manual, **kwargs: Any) -> None:
+        super().__init__(*args, short_help=manual.summary, **kwargs)
+        self.manual = manual
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.manual.write_arguments(formatter)
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record:
+                sections.setdefault(getattr(parameter, "section", "Other options"), []).append(
+                    record
+                )
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records, col_max=WIDEST_LEFT)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.manual.write_rest(formatter)
+
+
+class SectionedGroup(SectionedCommand, click.Group):
+    """The same for a command that has commands of its own, listed below its options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+class SectionedOption(click.Option):
+    """An option that knows the heading it belongs under."""
+
+    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+def make_option_factory(section: str) -> Callable[..., Decorator]:
+    return functools.partial(click.option, cls=SectionedOption, section=section)
+
+
+def add_options(*groups: list[Decorator]) -> Decorator:
+    """A decorator that adds groups of options, in the order of reading."""
+    decorators = [decorator for group in groups for decorator in group]
+    return lambda command: functools.reduce(
+        lambda made, decorator: decorator(made), reversed(decorators), command
+    )

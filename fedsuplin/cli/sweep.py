@@ -1,0 +1,202 @@
+"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
+
+Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from .._shared.files import write_csv_rows
+from .._shared.terminal import make_console, print_json
+from ..errors import MissingExtra
+from ..study.sweep_file import read_sweep_file
+from ..study.sweeps import SweepResult, sweep
+from .exit_codes import INTERRUPTED
+from .manuals import SWEEP
+from .options import BACKEND_OPTIONS, make_output_options, output_option
+from .output import check_folder, format_value_and_error, open_sweep_bar
+from .sections import SectionedCommand, add_options
+
+MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # of a sweep, on the screen; the files have all
+EXAMPLE_OPTION = [
+    output_option(
+        "--example",
+        is_flag=True,
+        help="Print a file to start from, with all that there can be in it.",
+    )
+]
+
+
+@click.command(
+    "sweep",
+    cls=SectionedCommand,
+    manual=SWEEP,
+)
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
+@add_options(BACKEND_OPTIONS, make_output_options("a folder called like FILE"), EXAMPLE_OPTION)
+@click.pass_context
+def sweep_command(
+    context: click.Context,
+    file: Path | None,
+    engine: str,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    example: bool,
+) -> None:
+    """Play every combination in FILE (TOML): each policy on each problem with each seed, to one table and a figure.
+
+    Runs are kept in --out as they end. A sweep that was stopped or killed goes on where it was when it is started again, and
+    one with more seeds or values plays only those; runs that failed are tried again.
+    """
+    if example and as_json:
+        raise click.UsageError("--json is for what a sweep found; the example is TOML")
+    if example:
+        click.echo(EXAMPLE_SWEEP, nl=False)
+        return
+    if file is None:
+        raise click.UsageError(
+            "Missing argument 'FILE': `fedsuplin sweep --example` prints one to start from."
+        )
+    plan, out = (
+        read_sweep_file(file),
+        out or file.with_name(file.stem if file.suffix else f"{file.name}-sweep"),
+    )
+    check_folder(out)
+    with open_sweep_bar(quiet) as show:
+        found = sweep(
+            **plan,
+            folder=out,
+            engine=engine,
+            workers=workers,
+            progress=functools.partial(show, file.stem),
+        )
+    files, notices = write_sweep_files(found, out)
+    print_sweep(found, files, notices, as_json=as_json, quiet=quiet)
+    if not found.complete:
+        context.exit(INTERRUPTED)
+    if found.failed:
+        context.exit(1)
+
+
+def print_sweep(
+    found: SweepResult, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool
+) -> None:
+    stopped = [] if found.complete else ["stopped: start it again and it goes on from here"]
+    if as_json:
+        told = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
+        print_json(told | {"files": files, "notices": [*notices, *stopped]})
+        return
+    to = make_console()
+    if found.rows and not quiet:
+        to.print(make_sweep_table(found))
+    for row in found.failed[:MOST_FAILURES]:
+        which = describe_point(row, (*found.varied, "seed"))
+        to.print(f"failed: {which}: {row['error']}", style="yellow")
+    if len(found.failed) > MOST_FAILURES:
+        to.print(
+            f"… and {len(found.failed) - MOST_FAILURES} more, in the column error of {files[0]}",
+            style="yellow",
+        )
+    for notice in stopped:
+        to.print(notice, style="yellow")
+    if not quiet:
+        for notice in notices:
+            to.print(notice, style="yellow")
+        for file in files:
+            to.print(f"wrote {file}", soft_wrap=True)
+
+
+def make_sweep_table(found: SweepResult) -> Table:
+    """A row a point of the grids: a column for each axis that varies, or one for all where they are many."""
+    seeds, rows = len({row["seed"] for row in found.rows}), found.summary()
+    over = f"mean ± standard error over {seeds} seeds" if seeds > 1 else "one seed"
+    more = f", the first {MOST_ROWS} of {len(rows)} points" if len(rows) > MOST_ROWS else ""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=over + more)
+    axes, failed = found.varied or ("policy",), any(row["failed"] for row in rows)
+    many = len(axes) > MOST_COLUMNS
+    for heading in ("point",) if many else axes:
+        table.add_column(
+            heading,
+            justify="left" if heading in ("policy", "problem", "point") else "right",
+            overflow="fold",
+        )
+    for heading in ("regret", "% of uniform", "communication", *(["failed"] if failed else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows[:MOST_ROWS]:
+        told = (
+            [describe_point(row, axes)]
+            if many
+            else ["" if row[axis] is None else str(row[axis]) for axis in axes]
+        )
+        table.add_row(
+            *told, *format_sweep_numbers(row), *([str(row["failed"] or "")] if failed else [])
+        )
+    return table
+
+
+def describe_point(row: Mapping[str, Any], axes: Iterable[str]) -> str:
+    told = [
+        str(row[axis]) if axis == "policy" else f"{axis} {row[axis]}"
+        for axis in axes
+        if row[axis] is not None
+    ]
+    return ", ".join(told)
+
+
+def format_sweep_numbers(row: Mapping[str, Any]) -> list[str]:
+    if not row["seeds"]:
+        return [""] * 3
+    share = row["percent_of_uniform"]
+    return [
+        format_value_and_error(row, "regret"),
+        "" if share is None else f"{share:.2f}",
+        format_value_and_error(row, "communication"),
+    ]
+
+
+def write_sweep_files(found: SweepResult, folder: Path) -> tuple[list[Path], list[str]]:
+    """Table, means, curves and figure; what was written, and what to install for what was not."""
+    files = [
+        found.write_csv(folder / "table.csv"),
+        write_csv_rows(folder / "summary.csv", found.summary()),
+    ]
+    if any(curve is not None for curve in found.curves):
+        files.append(found.write_curves(folder / "curves.csv"))
+    try:
+        found.plot(folder / "sweep.png")
+    except MissingExtra as error:
+        return files, [f"no figure: {error}"]
+    return [*files, folder / "sweep.png"], []
+
+
+EXAMPLE_SWEEP = """\
+# A sweep: every policy on every problem with every seed. A list is an axis.
+seeds = 10              # how many, or which: [3, 5, 8]
+# record = "log"        # keep the curves too, in curves.csv
+
+[[policy]]              # name, and any keyword of fsl.make
+name = "async"
+C = [0.1, 1, 10]
+
+[[policy]]              # as many grids as you like; with one, [policy] will do
+name = ["sync", "oful"]
+
+[problem]               # name ("synthetic" unless given) and the keywords of that problem
+dim = 10
+n_arms = 10
+n_clients = [5, 20]
+noise_scale = 0.1
+horizon = 20_000
+"""

@@ -1,0 +1,139 @@
+"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
+
+Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from .._shared.terminal import make_console, print_json
+from ..algorithm.algorithm import Algorithm
+from ..contracts.variant import AXES, PRESETS, SYNCS
+from ..errors import FedsuplinError
+from ..registry import Registry, plugins
+from .build import build_problem_and_algorithm, read_build_defaults
+from .completing import complete_variants
+from .manuals import VARIANTS
+from .options import JSON_OPTION, SIZE_OPTIONS
+from .output import describe_parts
+from .sections import SectionedCommand, add_options
+
+
+@click.command(
+    "variants",
+    cls=SectionedCommand,
+    manual=VARIANTS,
+)
+@click.argument("name", required=False, shell_complete=complete_variants)
+@add_options(SIZE_OPTIONS, JSON_OPTION)
+def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
+    """List the variants: what each is, what it is made of, and which theorem covers it.
+
+    With NAME, show the numbers that `fedsuplin run NAME` works with, for both presets: radii, target widths, thresholds, and
+    whether the guarantee holds. The sizes are for that.
+    """
+    if name is not None:
+        as_run = read_build_defaults() | given
+        print_algorithm_numbers(
+            [
+                build_problem_and_algorithm(name, as_run | {"preset": preset})[1]
+                for preset in PRESETS
+            ],
+            as_json,
+        )
+        return
+    rows = list_variant_rows(plugins)
+    if as_json:
+        print_json(rows)
+    else:
+        make_console().print(make_variants_table(rows))
+
+
+def print_algorithm_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {algorithm.preset: collect_algorithm_numbers(algorithm) for algorithm in algorithms}
+        )
+    else:
+        click.echo(
+            "\n\n".join(
+                fold_lines(str(algorithm), make_console().width) for algorithm in algorithms
+            )
+        )
+
+
+def collect_algorithm_numbers(algorithm: Algorithm) -> dict[str, Any]:
+    """An algorithm as plain data: its specification, and what was worked out from it."""
+    return {
+        **algorithm.spec,
+        "radii": algorithm.radii.tolist(),
+        "radius_growth": list(algorithm.radius_growth),
+        "target_widths": algorithm.target_widths.tolist(),
+        "theorem": algorithm.theorem,
+        "departures": algorithm.departures(),
+    }
+
+
+def fold_lines(text: str, width: int) -> str:
+    """Lines no longer than that, where words allow it; what goes on is below the words that began."""
+    wrap = textwrap.TextWrapper(
+        width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(wrap.fill(line) for line in text.splitlines())
+
+
+def list_variant_rows(registry: Registry) -> list[dict[str, Any]]:
+    """Every registered variant as plain data; one that can't be made says why in place of a summary."""
+    rows = []
+    for name in registry.names("variants"):
+        try:
+            variant = registry.create("variants", name, {})
+        except FedsuplinError as error:
+            rows.append({"name": name, "error": str(error)})
+            continue
+        parts = {
+            axis: part if isinstance(part := getattr(variant, axis), str) else repr(part)
+            for axis in AXES
+        }
+        rest = {key: getattr(variant, key) for key in ("summary", "syncs", "lazy", "theorem")}
+        rows.append({"name": name, **rest, **parts})
+    return rows
+
+
+def make_variants_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_lines=False, pad_edge=False)
+    for heading, ratio in (("variant", None), ("what it is", 2), ("made of", 3)):
+        table.add_column(
+            heading, ratio=ratio, overflow="fold", style="bold" if heading == "variant" else None
+        )
+    for row in rows:
+        table.add_row(
+            row["name"],
+            *(
+                ("", row["error"])
+                if "error" in row
+                else (describe_variant(row), describe_composition(row))
+            ),
+            end_section=True,
+        )
+    return table
+
+
+def describe_variant(row: Mapping[str, Any]) -> str:
+    return f"{row['summary']}\n({row['theorem'] or 'no theorem of the paper'})"
+
+
+def describe_composition(row: Mapping[str, Any]) -> str:
+    decides = (
+        "lazy (decides from its last download)"
+        if row["lazy"]
+        else "eager (decides from all it has)"
+    )
+    return f"{describe_parts(row)}\n{SYNCS[row['syncs']]}\n{decides}"

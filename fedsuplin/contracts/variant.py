@@ -1,0 +1,60 @@
+"""Variant: a named composition of parts, with its axes, presets and ways to sync."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import unknown
+from .claims import Claim
+
+AXES = {
+    "policy": "policies",
+    "trigger": "triggers",
+    "noise": "noise_models",
+    "weighting": "weightings",
+}
+PRESETS = ("practical", "theory")
+SYNCS = {
+    "one": "one client syncs, all layers",
+    "all": "all clients sync, marked layers",
+    "push": "one client uploads, the server sends each what it lacks",
+}
+PARTS = (*AXES, "syncs", "lazy")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A composition under one name: which parts, who syncs, lazy or eager. Presets give keywords that the user may override.
+
+    Each part is a name or an object. What is left out is as in the paper's plain algorithm, `async`.
+
+    >>> gossip = Variant(trigger="periodic", lazy=False)
+    >>> make(gossip, dim=4, n_arms=5, n_clients=2, horizon=1000, every=20).trigger
+    Periodic(every=20)
+    """
+
+    policy: Any = "layered"
+    trigger: Any = "determinant"
+    noise: Any = "gaussian"
+    weighting: Any = "unit"
+    syncs: str = "one"
+    """"one": the client whose trigger fired, all layers. "all": every client at the end of the round, the marked layers.
+    "push": that client uploads, and the server sends each client what it lacks where it exceeds the trigger's
+    `push_threshold`, in ln det."""
+    lazy: bool = True
+    """Decide from the last download alone (lazy), or from it and what was gathered since (eager)."""
+    summary: str = ""
+    theorem: str | None = None
+    """The theorem of the paper that covers this composition, if one does."""
+    claim: Claim | None = None
+    """Its row in the paper's Table 1, if it has one."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.syncs not in SYNCS:
+            raise unknown("way to sync", self.syncs, SYNCS)
+        for preset in self.presets:
+            if preset not in PRESETS:
+                raise unknown("preset", preset, PRESETS)

@@ -1,0 +1,87 @@
+"""Compare the server's sums with the clients' notes, and print how the demo ended."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from ..ledger import Ledger
+from .demo import Demo
+from .player import read_notes
+from .screen import describe_totals, format_times, join_totals
+from .standing import add_up_clients
+from .world import DIM, World
+
+
+class Reconciliation(NamedTuple):
+    """What the server's sums are, against what clients have noted."""
+
+    noted: int
+    merged: int
+    worst: float
+    """The largest difference, relative to the largest entry of its matrix or vector."""
+    communication: int
+
+    @property
+    def right(self) -> bool:
+        return self.noted == self.merged and self.worst <= 1e-9
+
+
+def reconcile(world: World, folder: Path) -> Reconciliation:
+    """The server's sums against those of all notes, layer by layer."""
+    with contextlib.closing(Ledger(folder / "server.db")) as ledger:
+        algorithm, noted, worst = ledger.algorithm, 0, 0.0
+        grams = np.tile(algorithm.setting.ridge * np.eye(DIM), (algorithm.n_layers, 1, 1))
+        moments = np.zeros((algorithm.n_layers, DIM))
+        for number in range(world.n_clients):
+            for note in read_notes(folder / f"client-{number}.notes"):
+                x = world.drawn(number, note["pull"])[0][note["arm"]]
+                grams[note["layer"]] += np.outer(x, x)
+                moments[note["layer"]] += note["reward"] * x
+                noted += 1
+        for layer in range(algorithm.n_layers):
+            known = ledger.server.layer(layer)
+            for mine, theirs in ((grams[layer], known["gram"]), (moments[layer], known["moment"])):
+                worst = max(
+                    worst, float(np.abs(mine - theirs).max() / max(1.0, np.abs(mine).max()))
+                )
+        return Reconciliation(noted, ledger.total_pulls, worst, ledger.communication)
+
+
+def summarize_outcome(demo: Demo, found: Reconciliation) -> dict[str, Any]:
+    """How it ended, as plain data."""
+    kills = {
+        "client_kills": sum(client.kills for client in demo.clients),
+        "server_kills": demo.server_kills,
+    }
+    world = {
+        "variant": demo.world.variant,
+        "clients": demo.world.n_clients,
+        "pulls_each": demo.world.n_pulls,
+    }
+    return world | add_up_clients(demo) | kills | found._asdict() | {"right": found.right}
+
+
+def print_outcome(demo: Demo, found: Reconciliation, console: Console) -> None:
+    kills = sum(client.kills for client in demo.clients)
+    whole = (
+        not console.is_terminal
+    )  # in a file a line stays one; in a terminal it breaks between words
+    console.print(
+        f"\n{join_totals(describe_totals(demo)[:2])}; communication {found.communication:,} (the paper's count)",
+        soft_wrap=whole,
+    )
+    console.print(
+        f"clients were killed {format_times(kills)}, the server {format_times(demo.server_kills)}"
+    )
+    both = f"{found.noted:,} rewards were observed, {found.merged:,} are in the server's sums, which are right to {found.worst:.0e}"
+    if found.right:
+        console.print(
+            f"{both}: nothing was lost, nothing counted twice", style="bold green", soft_wrap=whole
+        )
+    else:
+        console.print(f"{both}: THIS IS WRONG", style="bold red", soft_wrap=whole)

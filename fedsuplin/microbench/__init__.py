@@ -1,0 +1,1 @@
+"""What a round costs on this machine: the numbers and tables of `fedsuplin bench`."""

@@ -1,0 +1,178 @@
+"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
+
+Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
+core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedsuplin_ext import measure, norms
+from fedsuplin_ext.loop import Engine
+
+from ..algorithm.algorithm import Algorithm
+from ..algorithm.making import make_for
+from ..problems.synthetic import SyntheticProblem
+from ..simulation.loop import choose_chunk_size
+from ..simulation.preparing import choose_arrival
+from ..simulation.result import RunResult
+from ..simulation.runner import run
+from .numpy_linucb import SingleThreadedNumpy
+from .settings import FULL, HORIZON, IDLE, NOISE, PAPER, SIZES, VARIANTS, WIDTHS, Effort
+from .timing import (
+    count_width_flops,
+    make_kernel_timing,
+    make_loop_timing,
+    make_peak_timing,
+    make_timing,
+    take_best,
+)
+
+
+def measure_all(
+    effort: Effort = FULL,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> dict[str, Any]:
+    """All of it as plain data. `progress(what, done, total)` is called before each part, and at the end."""
+    parts = (
+        ("widths", measure_widths),
+        ("rounds", measure_rounds),
+        ("communication", measure_communication),
+        ("sync", measure_sync),
+        ("memory", measure_memory),
+    )
+    numbers: dict[str, Any] = {"kernels": norms.default(), "available": norms.available()}
+    numbers["fma_gigaflops"] = measure.fma_peak(0.2) / 1e9
+    for done, (name, part) in enumerate(parts):
+        progress(name, done, len(parts))
+        numbers[name] = part(effort)
+    progress("done", len(parts), len(parts))
+    return numbers
+
+
+def measure_widths(effort: Effort) -> list[dict[str, Any]]:
+    """Widths and estimates of all arms in one layer, beside the FMA peak."""
+    rows = []
+    for dim, n_arms in WIDTHS:
+        flops = count_width_flops(dim, n_arms)
+        turns = max(5, min(effort.kernel_turns, int(effort.kernel_turns * 4e6 / flops)))
+        seconds, flop = take_best(
+            turns,
+            make_kernel_timing(measure.widths, measure.Data(dim, n_arms), flops),
+            make_peak_timing(),
+        )
+        rows.append(
+            {
+                "dim": dim,
+                "n_arms": n_arms,
+                "microseconds": 1e6 * seconds,
+                "share_of_peak": flops * flop / seconds,
+            }
+        )
+    return rows
+
+
+def measure_rounds(effort: Effort) -> list[dict[str, Any]]:
+    """Whole rounds: each variant at the paper's setting, then `async` at other sizes."""
+    others = [PAPER | {"dim": dim, "n_arms": n_arms} for dim, n_arms in SIZES]
+    cases = [(variant, PAPER) for variant in VARIANTS] + [("async", sizes) for sizes in others]
+    with SingleThreadedNumpy() as numpy:
+        return [measure_round(variant, sizes, numpy, effort) for variant, sizes in cases]
+
+
+def measure_round(
+    variant: str, sizes: dict[str, Any], numpy: SingleThreadedNumpy, effort: Effort
+) -> dict[str, Any]:
+    """The loop alone, the drawing of contexts alone, and rounds of the NumPy LinUCB, in turns."""
+    problem = SyntheticProblem(**sizes, **NOISE.get(variant, {}), seed=0)
+    algorithm = make_for(variant, problem, HORIZON, {})
+    pulls, draws, numpy_rounds = (
+        choose_pulls(n, sizes) for n in (effort.pulls, effort.pulls // 4, effort.numpy_rounds)
+    )
+    loop, draw, other = take_best(
+        effort.turns,
+        make_loop_timing(algorithm, problem, pulls),
+        make_timing(lambda: draw_contexts(algorithm, problem, draws)),
+        numpy.timing(problem.dim, problem.n_arms, numpy_rounds),
+    )
+    layers = compute_layers_looked_at(run(algorithm, problem, horizon=pulls))
+    return {
+        "variant": variant,
+        **sizes,
+        "pulls": pulls,
+        "microseconds": 1e6 * loop / pulls,
+        "layers": layers,
+        "microseconds_a_layer": 1e6 * loop / pulls / layers,
+        "microseconds_drawing": 1e6 * draw / draws,
+        "numpy_microseconds": 1e6 * other / numpy_rounds,
+        "times_numpy": (other / numpy_rounds) / (loop / pulls),
+    }
+
+
+def choose_pulls(n: int, sizes: dict[str, int]) -> int:
+    """Fewer pulls where a context set has more numbers than the paper's, in whole rounds of all clients."""
+    share = min(1.0, PAPER["dim"] * PAPER["n_arms"] / (sizes["dim"] * sizes["n_arms"]))
+    return max(1, int(n * share) // sizes["n_clients"]) * sizes["n_clients"]
+
+
+def compute_layers_looked_at(result: RunResult) -> float:
+    """On average a pull: a pull that ends in layer s has looked at layers 0 to s."""
+    played = result.layer_pulls
+    return float(played @ np.arange(1, len(played) + 1) / played.sum())
+
+
+def draw_contexts(algorithm: Algorithm, problem: SyntheticProblem, pulls: int) -> None:
+    """What `run` does, without the loop."""
+    stream, size = (
+        problem.stream(pulls, choose_arrival(algorithm, problem, pulls)),
+        choose_chunk_size(algorithm),
+    )
+    for start in range(0, pulls, size):
+        stream.take(min(size, pulls - start))
+
+
+def measure_communication(effort: Effort) -> dict[str, float]:
+    """A round of `async` with the theorem's C = 1/M², where most pulls communicate, beside one with C = 1."""
+    problem = SyntheticProblem(**PAPER, seed=0)
+    few, many = (
+        make_for("async", problem, HORIZON, {"C": C}) for C in (1.0, PAPER["n_clients"] ** -2)
+    )
+    seconds = take_best(
+        effort.turns,
+        *(make_loop_timing(algorithm, problem, effort.pulls) for algorithm in (few, many)),
+    )
+    asked = run(many, problem, horizon=effort.pulls).messages_up[-1].item() / effort.pulls
+    few_us, many_us = (1e6 * s / effort.pulls for s in seconds)
+    return {
+        "few_microseconds": few_us,
+        "many_microseconds": many_us,
+        "many_syncs_a_pull": asked,
+        "ratio": many_us / few_us,
+    }
+
+
+def measure_sync(effort: Effort) -> dict[str, float]:
+    """What the server does with one layer of an upload: a rank-one step for each of few observations, or a factorisation."""
+    data = measure.Data(PAPER["dim"], PAPER["n_arms"])
+    cube = PAPER["dim"] ** 3
+    step, whole = take_best(
+        effort.kernel_turns,
+        make_kernel_timing(measure.rank_one, data, cube / 4),
+        make_kernel_timing(measure.factorise, data, cube),
+    )
+    return {"rank_one_microseconds": 1e6 * step, "factorise_microseconds": 1e6 * whole}
+
+
+def measure_memory(effort: Effort) -> dict[str, float]:
+    """Bytes of the engine's state at the paper's setting, and what one more client adds that has not played yet."""
+    paper, few, many = (
+        Engine(
+            make_for("async", SyntheticProblem(**PAPER | {"n_clients": m}), HORIZON, {})
+        ).memory_used
+        for m in (PAPER["n_clients"], *IDLE)
+    )
+    return {"idle_client": (many - few) / (IDLE[1] - IDLE[0]), "start": paper}

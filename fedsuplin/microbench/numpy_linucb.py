@@ -1,0 +1,144 @@
+"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
+
+Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
+core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..problems.synthetic import SyntheticProblem
+from .settings import HORIZON
+from .timing import Timing, make_timing
+
+
+class NumpyLinUCB:
+    """One layer, one player, Sherman–Morrison, no copies: the LinUCB that a careful NumPy user writes."""
+
+    def __init__(self, dim: int, n_arms: int, ridge: float, radius: float) -> None:
+        self.inverse, self.moment, self.theta_hat = (
+            np.eye(dim) / ridge,
+            np.zeros(dim),
+            np.zeros(dim),
+        )
+        self.radius = radius
+        self._projected, self._outer = np.empty((n_arms, dim)), np.empty((dim, dim))
+        self._scores, self._widths = np.empty(n_arms), np.empty(n_arms)
+
+    def select(self, contexts: np.ndarray) -> int:
+        np.dot(contexts, self.inverse, out=self._projected)
+        np.einsum("kd,kd->k", self._projected, contexts, out=self._widths)
+        np.sqrt(self._widths, out=self._widths)
+        np.dot(contexts, self.theta_hat, out=self._scores)
+        self._widths *= self.radius
+        self._scores += self._widths
+        return int(self._scores.argmax())
+
+    def update(self, x: np.ndarray, reward: float) -> None:
+        y = self.inverse @ x
+        np.multiply(y[:, None], y, out=self._outer)
+        self._outer /= 1 + x @ y
+        self.inverse -= self._outer
+        self.moment += reward * x
+        np.dot(self.inverse, self.moment, out=self.theta_hat)
+
+
+def play_rows(player: Any, contexts: np.ndarray, theta: np.ndarray, noise: np.ndarray) -> list[int]:
+    """The loop around a player, with what a simulation must compute: the reward, and the regret against the best arm."""
+    arms, regret = [], 0.0
+    for t in range(len(contexts)):
+        rows = contexts[t]
+        arm = player.select(rows)
+        means = rows @ theta
+        player.update(rows[arm], means[arm] + noise[t])
+        regret += means.max() - means[arm]
+        arms.append(arm)
+    return arms
+
+
+def take_first_rows(problem: SyntheticProblem, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first contexts of a problem as NumPy wants them, rounds × arms × dim, and their noise."""
+    chunk = problem.stream(HORIZON, None).take(n)
+    return np.ascontiguousarray(
+        chunk.contexts[:, :, : problem.n_arms].transpose(0, 2, 1)
+    ), chunk.noise.copy()
+
+
+@dataclass(frozen=True)
+class FixedRadius:
+    """A noise model with one layer and one radius, which makes `oful` for one client the very LinUCB above."""
+
+    radius: float = 0.5
+
+    def n_layers(self, setting: Any) -> int:
+        return 1
+
+    def radii(self, setting: Any) -> list[float]:
+        return [self.radius]
+
+    def target_widths(self, setting: Any) -> list[float]:
+        return [0.0]
+
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(n), np.zeros(n)
+
+
+def time_numpy_rounds(dim: int, n_arms: int, n: int) -> float:
+    problem = SyntheticProblem(dim, n_arms, 1)
+    theta, (rows, noise) = problem.theta, take_first_rows(problem, n)
+    assert theta is not None  # it has one for all arms
+    return make_timing(lambda: play_rows(NumpyLinUCB(dim, n_arms, 1.0, 0.5), rows, theta, noise))()
+
+
+def answer_timings() -> None:
+    """In that process: for each line of sizes, the seconds that so many rounds take."""
+    for line in sys.stdin:
+        dim, n_arms, n = map(int, line.split())
+        print(time_numpy_rounds(dim, n_arms, n), flush=True)
+
+
+class SingleThreadedNumpy:
+    """The NumPy LinUCB in a process of its own whose BLAS has one thread, as the comparison is of one core with one core.
+
+    With two threads OpenBLAS takes several times as long for matrices of this size when the other core is busy.
+    """
+
+    def __enter__(self) -> SingleThreadedNumpy:
+        one = dict.fromkeys(
+            (
+                "OPENBLAS_NUM_THREADS",
+                "OMP_NUM_THREADS",
+                "MKL_NUM_THREADS",
+                "VECLIB_MAXIMUM_THREADS",
+            ),
+            "1",
+        )
+        command = [sys.executable, "-P", "-c", "from fedsuplin.benchmark import answer; answer()"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command,
+            env=os.environ | one,
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            start_new_session=True,
+        )
+        return self
+
+    def timing(self, dim: int, n_arms: int, n: int) -> Timing:
+        def seconds() -> float:
+            assert self._process.stdout is not None  # it is a pipe
+            print(dim, n_arms, n, file=self._process.stdin, flush=True)
+            return float(self._process.stdout.readline())
+
+        return seconds
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate()  # the end of its input ends it

@@ -1,0 +1,35 @@
+"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
+
+Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
+core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+PAPER: dict[str, Any] = {"dim": 25, "n_arms": 20, "n_clients": 20}
+HORIZON = 40_000
+VARIANTS = ("async", "sync", "variance", "robust", "oful")
+SIZES = ((5, 5), (25, 100), (64, 20), (128, 100))  # d, K of `async`, besides the paper's setting
+WIDTHS = ((5, 5), (25, 20), (64, 50), (128, 100), (256, 1000))
+IDLE = (1000, 3000)  # clients, whose difference in memory is that of idle ones
+NOISE: dict[str, dict[str, Any]] = {
+    "variance": {"noise": "bounded"},
+    "robust": {"noise": "corrupted", "corruption": 50.0},
+}  # as each is made for
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure."""
+
+    turns: int  # of timings side by side, of which the best counts
+    kernel_turns: int
+    pulls: int  # of a run at the paper's setting; fewer where a round costs more
+    numpy_rounds: int
+
+
+FULL = Effort(turns=4, kernel_turns=600, pulls=HORIZON, numpy_rounds=1000)
+QUICK = Effort(turns=2, kernel_turns=150, pulls=HORIZON // 4, numpy_rounds=300)

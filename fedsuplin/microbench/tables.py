@@ -1,0 +1,112 @@
+"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
+
+Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
+core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+
+from .settings import HORIZON, PAPER
+from .timing import count_width_flops
+
+LEGEND = """\
+All times in µs. layers: looked at, on average; drawing: its contexts, besides
+the loop; NumPy: a one-layer LinUCB round, and how many times ours it takes."""
+
+
+def make_tables(numbers: dict[str, Any]) -> Group:
+    return Group(
+        make_machine_table(numbers),
+        make_widths_table(numbers["widths"]),
+        make_rounds_table(numbers["rounds"]),
+        LEGEND,
+    )
+
+
+def make_machine_table(numbers: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in list_facts(numbers):
+        table.add_row(*row)
+    return table
+
+
+def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    d, k, m = PAPER.values()
+    talk = numbers["communication"]
+    step, whole = numbers["sync"].values()
+    yield "code path", f"{numbers['kernels']} (this CPU can run {', '.join(numbers['available'])})"
+    yield (
+        "FMA peak",
+        f"{numbers['fma_gigaflops']:.1f} Gflop/s in double precision, one core, measured",
+    )
+    yield (
+        "a sync",
+        f"{step:.2f} µs an observation, or {whole:.2f} µs for many at once, in each layer uploaded",
+    )
+    yield (
+        "many syncs",
+        f"a round of async with C=1/M², where {talk['many_syncs_a_pull']:.0%} of pulls sync, takes "
+        f"{talk['many_microseconds']:.2f} µs, {talk['ratio']:.2f} times one with C=1",
+    )
+    yield (
+        "memory",
+        f"{numbers['memory']['idle_client']:,.0f} bytes for a client that has not played, d={d}",
+    )
+    yield (
+        "paper's setting",
+        f"d={d}, K={k}, M={m}, T={HORIZON:,}; practical preset; best of several",
+    )
+
+
+def make_widths_table(rows: list[dict[str, Any]]) -> Table:
+    table = make_plain_table("kernel", "d", "K", "µs", "Gflop/s", "% of peak")
+    for row in rows:
+        rate = count_width_flops(row["dim"], row["n_arms"]) / row["microseconds"] / 1e3
+        cells = (f"{row['microseconds']:,.2f}", f"{rate:.1f}", f"{100 * row['share_of_peak']:.0f}")
+        table.add_row("widths", str(row["dim"]), str(row["n_arms"]), *cells)
+    return keep_numbers_whole(table)
+
+
+def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
+    """µs a round of the loop; beside it what drawing the contexts takes, and a round of the NumPy LinUCB."""
+    table = make_plain_table(
+        "a round of", "d", "K", "µs", "layers", "a layer", "drawing", "NumPy", "times"
+    )
+    for row in rows:
+        table.add_row(
+            row["variant"],
+            str(row["dim"]),
+            str(row["n_arms"]),
+            f"{row['microseconds']:.2f}",
+            f"{row['layers']:.1f}",
+            f"{row['microseconds_a_layer']:.2f}",
+            f"{row['microseconds_drawing']:.2f}",
+            f"{row['numpy_microseconds']:.1f}",
+            f"{row['times_numpy']:.1f}",
+        )
+    return keep_numbers_whole(table)
+
+
+def make_plain_table(what: str, *numbers: str) -> Table:
+    """Words on the left, numbers on the right; `uncut` when its rows are there."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column(what, style="bold", overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def keep_numbers_whole(table: Table) -> Table:
+    """Where it is narrow, headings and words are folded: a number that is cut is another number."""
+    for column in table.columns[1:]:
+        column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
+    return table

@@ -1,0 +1,1 @@
+"""Problems: synthetic ones, arrays, fixed arms, and data sets."""

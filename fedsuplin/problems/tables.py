@@ -1,0 +1,248 @@
+"""Problems from tables with one row per arm of a round."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._shared.arrays import Counts, Flags, Floats, Number
+from .._shared.checks import check_positive
+from .._shared.extras import import_extra
+from ..errors import InvalidInput, MissingExtra, unknown
+from .arrays import ArrayProblem
+from .data import count_earlier
+
+if TYPE_CHECKING:
+    import pandas
+
+
+MISSING = ("error", "model")
+TABLE_SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
+
+
+class TableProblem(ArrayProblem):
+    """An ArrayProblem that knows what its numbers were called in the table that it was made from: `problem_from_table` makes one.
+
+    >>> table = {"round": [1, 1, 2, 2], "client": ["b", "b", "a", "a"], "reward": [0, 1, 1, 0], "x": [0.1, 0.9, 0.8, 0.2]}
+    >>> problem = problem_from_table(table)
+    >>> problem.client_labels, problem.round_labels, problem.feature_names
+    (['a', 'b'], [1, 2], ['x'])
+    """
+
+    client_labels: list[Any]
+    """What client 0, 1, … was called."""
+    round_labels: list[Any]
+    """What each round was called, in the order in which they are played."""
+    feature_names: list[str]
+
+    def __init__(
+        self, *arrays: Any, clients: list[Any], rounds: list[Any], features: list[str], **given: Any
+    ) -> None:
+        super().__init__(*arrays, **given)
+        self.client_labels, self.round_labels, self.feature_names = clients, rounds, features
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("ArrayProblem", "TableProblem", 1)
+
+
+def problem_from_table(
+    table: Any,
+    *,
+    round: str = "round",
+    client: str = "client",
+    reward: str = "reward",
+    features: Sequence[str] | None = None,
+    missing: str = "error",
+    ridge: float = 1.0,
+    seed: int = 0,
+    noise_scale: float | None = None,
+    scale_contexts: bool = False,
+) -> TableProblem:
+    """The problem that a long table describes: a row for each arm of a round, with its features and its reward.
+
+    `table` is a DataFrame (or has `to_pandas`), a dict of columns, or the path of a Parquet or CSV file. `round`, `client` and
+    `reward` name its columns; `features` are the others unless given. Rounds are played in the order of their values, and so
+    are clients numbered, whatever they are called; the arms of a round keep the order of its rows. A round may have fewer
+    arms than another. Contexts longer than 1 are refused unless `scale_contexts=True`, which divides all by the longest.
+
+    In logged feedback the reward of the arm that was played is known and the others are missing (NaN). That is an error,
+    unless `missing="model"`: then a ridge regression on the known rewards (`ridge` is its λ) gives θ̂, and the problem is
+    semi-synthetic. All rewards, the known ones too, are θ̂ᵀx plus noise drawn (with `seed`) from the centred residuals;
+    `noise_scale` is their standard deviation, and regret is against θ̂. This is the direct method: it says how policies
+    would do if θ̂ were the truth, and is as wrong as the model is. Replay, which keeps only those rounds of the log where
+    the policy chooses what was played, is not done.
+
+    >>> table = {"round": [1, 1, 2, 2, 2], "client": list("aabbb"), "reward": [0, 1, 1, 0, 0], "x": [0.1, 0.9, 0.8, 0.2, 0.4]}
+    >>> problem = problem_from_table(table)
+    >>> problem.horizon, problem.n_arms, problem.n_clients, problem.dim
+    (2, 3, 2, 1)
+    """
+    if missing not in MISSING:
+        raise unknown("way with missing rewards", missing, MISSING)
+    frame = load_frame(table)
+    names = select_features(frame, (round, client, reward), features)
+    rounds, which = rank_values(frame, round)
+    clients, who = rank_values(frame, client)
+    at = (which, count_earlier(which))  # round and arm of each row
+    contexts = fill_rounds(at, read_numbers(frame, names))
+    mask = fill_rounds(at, np.ones(len(frame), bool))
+    rewards = fill_rounds(at, read_numbers(frame, [reward], may_miss=True)[:, 0])
+    if scale_contexts:
+        contexts /= max(np.linalg.norm(contexts, axis=2).max(), np.finfo(float).tiny)
+    given = (
+        model_missing_rewards(contexts, rewards, mask, ridge, seed)
+        if missing == "model"
+        else {"rewards": rewards}
+    )
+    if missing == "error":
+        refuse_missing_rewards(rewards, mask, rounds)
+    given |= {} if noise_scale is None else {"noise_scale": noise_scale}
+    playing = find_clients_of_rounds(which, who, rounds, client)
+    sizes: dict[str, Any] = {"mask": None if mask.all() else mask, "n_clients": len(clients)}
+    return TableProblem(
+        contexts, playing, **given, **sizes, clients=clients, rounds=rounds, features=names
+    )
+
+
+def load_frame(table: Any) -> pandas.DataFrame:
+    pandas = import_extra("pandas", "datasets", "problem_from_table")
+    if isinstance(table, (str, os.PathLike)):
+        table = read_table_file(Path(table), pandas)
+    elif hasattr(table, "to_pandas"):
+        table = table.to_pandas()
+    elif isinstance(table, Mapping):
+        try:
+            table = pandas.DataFrame(dict(table))
+        except ValueError as error:
+            raise InvalidInput(f"the columns of the table do not fit together: {error}") from None
+    if not isinstance(table, pandas.DataFrame):
+        raise InvalidInput(
+            f"a table is a DataFrame, a dict of columns, or the path of a Parquet or CSV file, not {type(table).__name__}"
+        )
+    if not table.columns.is_unique:
+        raise InvalidInput(
+            f"the table has two columns called {table.columns[table.columns.duplicated()][0]!r}"
+        )
+    if not len(table):
+        raise InvalidInput("the table has no row: it needs one for each arm of a round")
+    return table
+
+
+def read_table_file(path: Path, pandas: Any) -> pandas.DataFrame:
+    if not path.name.endswith(TABLE_SUFFIXES):
+        raise InvalidInput(
+            f"{path}: the name of a table's file ends in {', '.join(TABLE_SUFFIXES)}"
+        )
+    if not path.exists():
+        raise InvalidInput(f"{path} does not exist")
+    try:
+        return pandas.read_csv(path) if ".csv" in path.suffixes else pandas.read_parquet(path)
+    except ImportError:
+        raise MissingExtra(
+            "a Parquet file needs pyarrow: pip install 'fedsuplin[datasets]'"
+        ) from None
+    except (ValueError, OSError) as error:  # pyarrow's and pandas' own errors are among them
+        raise InvalidInput(f"{path} can't be read as a table: {error}") from None
+
+
+def select_features(
+    frame: pandas.DataFrame, special: tuple[str, str, str], features: Sequence[str] | None
+) -> list[str]:
+    names = (
+        [name for name in frame.columns if name not in special]
+        if features is None
+        else list(features)
+    )
+    for name in (*special, *names):
+        if name not in frame.columns:
+            raise InvalidInput(
+                f"the table has no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+            )
+    if not names:
+        raise InvalidInput(f"the table has no features: columns beside {', '.join(special)}")
+    return names
+
+
+def rank_values(frame: pandas.DataFrame, name: str) -> tuple[list[Any], Counts]:
+    """The different values of a column in order, and for each row which of them it has."""
+    column = frame[name]
+    if column.isna().any():
+        raise InvalidInput(
+            f"row {int(column.isna().to_numpy().argmax())} of the table has no {name!r}"
+        )
+    labels = column.tolist()
+    try:
+        found = dict.fromkeys(labels)
+    except TypeError as error:  # such as lists
+        raise InvalidInput(f"column {name!r} of the table can't tell rows apart: {error}") from None
+    try:
+        values = sorted(found)
+    except TypeError:  # such as 7 and "guest"
+        values = sorted(found, key=lambda value: (type(value).__name__, str(value)))
+    rank = {value: number for number, value in enumerate(values)}
+    return values, np.array([rank[label] for label in labels])
+
+
+def read_numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = False) -> Floats:
+    """Columns as floats, a row a row of the table."""
+    for name in names:
+        try:
+            values = frame[name].to_numpy(np.float64, na_value=np.nan)
+        except (TypeError, ValueError):
+            advice = "" if may_miss else "; features= names the columns to use"
+            raise InvalidInput(
+                f"column {name!r} of the table does not hold numbers{advice}"
+            ) from None
+        if not may_miss and not np.isfinite(values).all():
+            raise InvalidInput(
+                f"row {int((~np.isfinite(values)).argmax())} of the table has no finite {name!r}"
+            )
+    return np.column_stack([frame[name].to_numpy(np.float64, na_value=np.nan) for name in names])
+
+
+def fill_rounds(at: tuple[Counts, Counts], values: NDArray[Number]) -> NDArray[Number]:
+    """Rows of the table as rounds × arms (× features), zero where a round has no such arm."""
+    out = np.zeros((at[0].max() + 1, at[1].max() + 1, *values.shape[1:]), values.dtype)
+    out[at] = values
+    return out
+
+
+def find_clients_of_rounds(which: Counts, who: Counts, rounds: list[Any], name: str) -> Counts:
+    playing = np.zeros(len(rounds), np.int64)
+    playing[which] = who
+    differs = playing[which] != who
+    if differs.any():
+        raise InvalidInput(
+            f"round {rounds[which[differs.argmax()]]!r} has rows of several {name!r}: one client plays a round"
+        )
+    return playing
+
+
+def refuse_missing_rewards(rewards: Floats, mask: Flags, rounds: list[Any]) -> None:
+    unseen = np.isnan(rewards)
+    if unseen.any():
+        row, arm = np.argwhere(unseen)[0]
+        raise InvalidInput(
+            f"{unseen.sum()} of {mask.sum()} rewards are missing, the first in round {rounds[row]!r}, arm {arm}: give the reward "
+            'of every arm, or missing="model", which fits a ridge regression to the known ones and plays that instead'
+        )
+
+
+def model_missing_rewards(
+    contexts: Floats, rewards: Floats, mask: Flags, ridge: float, seed: int
+) -> dict[str, Any]:
+    """θ̂ = (λI + Σ x xᵀ)⁻¹ Σ r x over the known rewards, and noise from what it leaves unexplained."""
+    known = mask & ~np.isnan(rewards)
+    if not known.any():
+        raise InvalidInput("every reward is missing: a model needs some that are known")
+    x, r = contexts[known], rewards[known]
+    theta = np.linalg.solve(check_positive("ridge", ridge) * np.eye(x.shape[1]) + x.T @ x, x.T @ r)
+    residuals = r - x @ theta
+    residuals -= residuals.mean()
+    noise = np.random.default_rng(seed).choice(residuals, len(contexts))
+    return {"theta": theta, "noise": noise, "noise_scale": float(residuals.std())}

@@ -1,0 +1,139 @@
+"""How the twin chooses an arm and learns from it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..algorithm.algorithm import Algorithm
+from .state import ReferenceClient, list_state_slots
+
+TIE_TOLERANCE = 1e-9
+
+
+def choose_by_s_lucb(
+    algorithm: Algorithm, client: ReferenceClient, contexts: np.ndarray, *_: Any
+) -> tuple[int, int, float]:
+    """S-LUCB, and VS-LUCB and CS-LUCB, which decide alike: layered successive screening.
+
+    Returns the row of the contexts that is chosen, the layer s that chose it, and its ‖x‖ in the A_s⁻¹ used there.
+    """
+    for layer, target_width in enumerate(algorithm.target_widths):
+        estimates, norms, widths = estimate_arms(algorithm, client, layer, contexts)
+        # Initial screening: A_0 = {a : r̂_0 + w_0 ≥ max(r̂_0 − w_0)}
+        if layer == 0:
+            kept = estimates + widths >= np.max(estimates - widths)
+        # If s = S: "arbitrarily" from A_S, that is, the largest r̂_S
+        if layer == algorithm.n_layers - 1:
+            choice = find_arg_max(estimates, kept)
+            break
+        # Unless w_s ≤ w̄_s for all a ∈ A_s: arg max of w_s over {a ∈ A_s : w_s > w̄_s}
+        wide = kept & (widths > target_width)
+        if wide.any():
+            choice = find_arg_max(widths, wide)
+            break
+        # A_{s+1} = {a ∈ A_s : r̂_s ≥ max r̂_s − 2w̄_s}
+        kept = kept & (estimates >= np.max(estimates[kept]) - 2 * target_width)
+    return choice, layer, norms[choice]
+
+
+def choose_by_optimism(
+    algorithm: Algorithm, client: ReferenceClient, contexts: np.ndarray, *_: Any
+) -> tuple[int, int, float]:
+    """OFUL: one layer, arg max of r̂ + w."""
+    estimates, norms, widths = estimate_arms(algorithm, client, 0, contexts)
+    choice = find_arg_max(estimates + widths, np.full(len(contexts), True))
+    return choice, 0, norms[choice]
+
+
+def choose_by_plugin(
+    algorithm: Algorithm,
+    client: ReferenceClient,
+    contexts: np.ndarray,
+    arms: np.ndarray,
+    draw: float,
+) -> tuple[int, int, float]:
+    """A policy that chooses itself: it sees estimates and widths of all K arms in every layer, −∞ and 0 for one not there."""
+    shape = (algorithm.n_layers, algorithm.n_arms)
+    estimates, norms, widths = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
+    for layer in range(algorithm.n_layers):
+        estimates[layer, arms], norms[layer, arms], widths[layer, arms] = estimate_arms(
+            algorithm, client, layer, contexts
+        )
+    index = algorithm.policy.choose(
+        estimates, widths, algorithm.target_widths, draw, *list_state_slots(client, "policy")
+    )
+    layer, arm = divmod(int(index), algorithm.n_arms)
+    return int(np.flatnonzero(arms == arm)[0]), layer, norms[layer, arm]
+
+
+def draw_uniform(key: int, n: int) -> float:
+    """The number in [0, 1) that pull n = 0, 1, … gives to a policy: SplitMix64, 53 bits of it."""
+    z = (key + (n + 1) * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return ((z ^ (z >> 31)) >> 11) / 2**53
+
+
+def estimate_arms(
+    algorithm: Algorithm, client: ReferenceClient, layer: int, contexts: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """r̂ = θ̂_sᵀx with θ̂_s = A_s⁻¹b_s, ‖x‖ in A_s⁻¹, w = α_s‖x‖. Eager: A_s + ΔA_s and b_s + Δb_s for A_s and b_s."""
+    gram, theta_hat = solve_known(algorithm, client, layer)
+    norms = np.sqrt(np.sum(contexts * np.linalg.solve(gram, contexts.T).T, axis=1))
+    return contexts @ theta_hat, norms, compute_radius(algorithm, layer, gram) * norms
+
+
+def solve_known(
+    algorithm: Algorithm, client: ReferenceClient, layer: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The A_s that a decision uses, and θ̂_s = A_s⁻¹b_s."""
+    gram, moment = client.gram[layer], client.moment[layer]
+    if not algorithm.lazy:
+        gram, moment = gram + client.delta_gram[layer], moment + client.delta_moment[layer]
+    return gram, np.linalg.solve(gram, moment)
+
+
+def compute_radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
+    """α_s; where it is self-normalised, α_s + scale·√(offset + ln det(A_s)/det(λI))."""
+    scale, offset = algorithm.radius_growth
+    if scale == 0:
+        return float(algorithm.radii[layer])
+    growth = compute_log_det(gram) - algorithm.dim * math.log(algorithm.setting.ridge)
+    return float(algorithm.radii[layer]) + scale * math.sqrt(offset + growth)
+
+
+def find_arg_max(values: np.ndarray, among: np.ndarray) -> int:
+    """The lowest index whose value is within a relative 1e-9 of the largest: v ≥ m − 1e-9|m|."""
+    largest = np.max(values[among])
+    return int(np.flatnonzero(among & (values >= largest - TIE_TOLERANCE * abs(largest)))[0])
+
+
+def compute_log_det(gram: np.ndarray) -> float:
+    return float(np.linalg.slogdet(gram).logabsdet)
+
+
+def weigh_observation(
+    algorithm: Algorithm,
+    client: ReferenceClient,
+    layer: int,
+    x: np.ndarray,
+    reward: float,
+    norm: float,
+    sigma: float,
+) -> float:
+    """ω; a weighting with state is also given the residual r − θ̂_sᵀx and its slots."""
+    state = list_state_slots(client, "weighting")
+    residual = [reward - x @ solve_known(algorithm, client, layer)[1]] if state else []
+    return float(algorithm.weighting.weight(norm, sigma, *residual, *state))
+
+
+def add_observation(
+    client: ReferenceClient, layer: int, x: np.ndarray, reward: float, weight: float
+) -> None:
+    """ΔA_s ← ΔA_s + ω x xᵀ, Δb_s ← Δb_s + ω r x."""
+    client.delta_gram[layer] += weight * np.outer(x, x)
+    client.delta_moment[layer] += weight * reward * x
+    client.observations[layer] += 1

@@ -1,0 +1,148 @@
+"""The arrays that the engine writes into, and the RunResult made of them."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any
+
+import numpy as np
+import scipy
+
+from fedsuplin_ext.loop import Engine
+
+from .._shared.arrays import AnyArray, Counts, Floats
+from .._shared.checks import check_positive_integer
+from .._shared.version import __version__
+from ..algorithm.algorithm import Algorithm
+from ..errors import InvalidInput
+from .result import BY_PULL, COUNTS, SUMS, RunResult
+
+LOG_POINTS = 400
+
+
+class Recorder:
+    """The arrays that the engine writes into, and from them the RunResult."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        algorithm: Algorithm,
+        record: str | int,
+        length: int,
+        *,
+        first: int = 0,
+        total: int | None = None,
+    ) -> None:
+        """For `length` pulls, those from `first` on of a run that has `total` in all."""
+        self.engine, self.algorithm, self.length, self.played = engine, algorithm, length, 0
+        self.first, self.total = first, total or length
+        self.loop_time, self.earlier, self.began = 0.0, 0.0, time.perf_counter()
+        at = list_recorded_pulls(record, self.total)
+        self.at = at[(at > first) & (at <= first + length)] - first
+        self.sums = np.zeros((len(self.at), len(SUMS)))
+        self.counts = np.zeros((len(self.at), len(COUNTS)), np.int64)
+        self.by_pull = np.zeros((length, len(BY_PULL)), np.int32) if record == "all" else None
+        engine.record_into(self.at, self.sums, self.counts, self.by_pull)
+
+    @property
+    def pull(self) -> int:
+        """Where the whole run is."""
+        return self.first + self.played
+
+    @property
+    def wall_time(self) -> float:
+        return self.earlier + time.perf_counter() - self.began
+
+    def result(self, problem: Any, complete: bool) -> RunResult:
+        engine, algorithm = self.engine, self.algorithm
+        pulls, sums, counts = self._rows()
+        n = int(engine.client_pulls.sum())
+        by_pull: dict[str, Any] = (
+            {}
+            if self.by_pull is None
+            else {name: self.by_pull[:n, i].copy() for i, name in enumerate(BY_PULL)}
+        )
+        curves: dict[str, Any] = {name: sums[:, i].copy() for i, name in enumerate(SUMS)}
+        curves |= {name: counts[:, i].copy() for i, name in enumerate(COUNTS)}
+        states: dict[str, Any] = {
+            f"{axis}_state": rule.state for axis, rule in engine.rules.items()
+        }
+        return RunResult(
+            pulls=pulls,
+            **curves,
+            **by_pull,
+            **states,
+            client_regret=engine.client_regret,
+            client_pulls=engine.client_pulls,
+            layer_pulls=engine.layer_pulls,
+            drift=engine.drift,
+            loop_time=self.loop_time,
+            wall_time=self.wall_time,
+            complete=complete,
+            departures=tuple(algorithm.departures(problem)),
+            seed=problem.seed,
+            spec={"algorithm": algorithm.spec, "problem": problem.spec, "horizon": self.length}
+            | collect_notices(algorithm, problem),
+            versions=list_software_versions(engine.kernels),
+        )
+
+    def recorded(self) -> dict[str, AnyArray]:
+        """For a checkpoint: the rows so far."""
+        rows = self.engine.recorded
+        by_pull = {} if self.by_pull is None else {"recorded_by_pull": self.by_pull[: self.played]}
+        return {"recorded_sums": self.sums[:rows], "recorded_counts": self.counts[:rows], **by_pull}
+
+    def resume(self, arrays: dict[str, AnyArray]) -> None:
+        rows = self.engine.recorded
+        self.played = int(arrays["totals"][0])
+        if not 0 <= self.played <= self.length or rows > len(self.at):
+            raise ValueError(
+                f"it is at pull {self.played} of {self.length}, with {rows} rows of {len(self.at)}"
+            )
+        self.sums[:rows], self.counts[:rows] = arrays["recorded_sums"], arrays["recorded_counts"]
+        if not np.isfinite(self.sums).all():
+            raise ValueError("its recorded_sums must be finite")
+        if self.by_pull is not None:
+            self.by_pull[: self.played] = arrays["recorded_by_pull"]
+
+    def _rows(self) -> tuple[Counts, Floats, Counts]:
+        """The rows recorded so far; a run that was stopped between two of them gets one more, for where it stopped."""
+        rows, now = self.engine.recorded, self.engine.totals_now
+        pulls, sums, counts = self.at[:rows], self.sums[:rows], self.counts[:rows]
+        if now["pulls"] > (pulls[-1] if rows else 0):
+            pulls = np.append(pulls, now["pulls"])
+            sums = np.vstack([sums, [now[name] for name in SUMS]])
+            counts = np.vstack([counts, [now[name] for name in COUNTS]])
+        return pulls, sums, counts
+
+
+def list_recorded_pulls(record: str | int, length: int) -> Counts:
+    """After which pulls a row is recorded; the last one always is."""
+    if record == "all":
+        return np.arange(1, length + 1)
+    if record == "log":
+        return np.unique(np.geomspace(1, length, LOG_POINTS).round().astype(np.int64))
+    if isinstance(record, str):
+        raise InvalidInput(
+            f'record must be "log", "all" or a whole number n for every n-th pull, not {record!r}'
+        )
+    every = check_positive_integer("record", record)
+    return np.unique(np.append(np.arange(every, length + 1, every), length))
+
+
+def collect_notices(algorithm: Algorithm, problem: Any) -> dict[str, Any]:
+    """What somebody who reads the result should know, where there is such a thing."""
+    overstated = algorithm.overstated(problem)
+    return {} if overstated is None else {"notices": [overstated]}
+
+
+def list_software_versions(kernels: str) -> dict[str, str]:
+    """What a result was computed with."""
+    return {
+        "fedsuplin": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "kernels": kernels,
+    }

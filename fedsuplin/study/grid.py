@@ -1,0 +1,196 @@
+"""Many runs: grids of policies and of problems × seeds, in threads, processes or on a cluster, to one tidy table.
+
+A grid is a dict whose lists are axes: {"name": ["async", "sync"], "alpha_scale": [0.1, 0.3]} is four policies. What was run is
+kept in a journal, so a sweep that was stopped or killed goes on where it was, and one with more seeds runs only those.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import numbers
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._shared.checks import check_positive_integer
+from .._shared.plain_data import encode_for_json
+from .._shared.version import __version__
+from ..algorithm.composing import compose_recipe
+from ..contracts.variant import AXES
+from ..errors import InvalidInput
+from ..registry import plugins
+from ..simulation.recorder import list_recorded_pulls
+
+Grid = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep: the keywords of its policy and of its problem, and a seed."""
+
+    policy: dict[str, Any]
+    problem: dict[str, Any]
+    seed: int
+    record: str | int | None = None
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What makes it this run and no other, as text: with other constants in its preset, or another version of fedsuplin or
+        of a plugin package, it is another run."""
+        parts = {
+            "policy": self.policy,
+            "problem": self.problem,
+            "seed": self.seed,
+            "record": self.record,
+        }
+        return json.dumps(
+            parts | {"preset": find_preset(self.policy), "versions": list_versions()},
+            sort_keys=True,
+            default=name_for_key,
+        )
+
+    @property
+    def work(self) -> float:
+        """How much there is to do, against other points of the sweep: pulls × arms × dim², where the problem says them."""
+        sizes = [self.problem.get(name, 1) for name in ("horizon", "n_arms", "dim", "dim")]
+        return float(
+            math.prod(size for size in sizes if isinstance(size, (int, float)) and size > 0)
+        )
+
+
+def find_preset(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """The constants that a policy has from its preset."""
+    _, recipe = compose_recipe(policy["name"], {axis: policy.get(axis) for axis in AXES})
+    return dict(recipe.presets.get(policy.get("preset", "practical"), {}))
+
+
+def list_versions() -> dict[str, str]:
+    """Of fedsuplin and of the packages that have plugins."""
+    return {source.package: source.version for source in plugins.sources()} | {
+        "fedsuplin": __version__
+    }
+
+
+def list_points(policies: Any, problems: Any, seeds: Any, record: Any) -> list[Point]:
+    """Every point of the grids, seeds innermost."""
+    if record is not None:
+        if record == "all":
+            raise InvalidInput(
+                'record="all" is for a single run: a sweep keeps curves with "log" or every n-th pull'
+            )
+        list_recorded_pulls(record, 1)
+    plan = itertools.product(
+        expand_grids("policies", policies), expand_grids("problems", problems), list_seeds(seeds)
+    )
+    points = [
+        Point(policy, {"name": "synthetic"} | problem, seed, as_whole_number(record))
+        for policy, problem, seed in plan
+    ]
+    if len({point.key for point in points}) < len(points):
+        raise InvalidInput(
+            "some runs are in the sweep twice: each combination of policy, problem and seed must be there once"
+        )
+    return points
+
+
+def list_seeds(seeds: Any) -> list[int]:
+    """How many, or which."""
+    if isinstance(seeds, numbers.Real):
+        return list(range(check_positive_integer("seeds", seeds)))
+    which = (
+        [as_whole_number(as_python_number(seed)) for seed in seeds]
+        if isinstance(seeds, Iterable)
+        else [seeds]
+    )
+    for seed in which:
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise InvalidInput(
+                f"seeds must be how many, or whole numbers of at least 0, not {seed!r}"
+            )
+    if not which:
+        raise InvalidInput("there is nothing to run: give at least one seed")
+    return which
+
+
+def expand_grids(what: str, grids: Any) -> list[dict[str, Any]]:
+    """The combinations of one or several grids."""
+    several = (
+        [grids]
+        if isinstance(grids, (str, Mapping)) or not isinstance(grids, Iterable)
+        else list(grids)
+    )
+    found = [combination for grid in several for combination in list_combinations(what, grid)]
+    if not found:
+        raise InvalidInput(f"there is nothing to run: {what} are missing")
+    return found
+
+
+def list_combinations(what: str, grid: Any) -> Iterator[dict[str, Any]]:
+    if what == "policies" and isinstance(grid, str):
+        grid = {"name": grid}
+    if not isinstance(grid, Mapping):
+        raise InvalidInput(
+            f"{what} must be a grid or several: {{'name': …, 'keyword': [values]}}, not {grid!r}"
+        )
+    if what == "policies" and "name" not in grid:
+        raise InvalidInput(
+            f"a grid of policies must say which: add name, such as 'async', to {dict(grid)!r}"
+        )
+    if what == "problems" and "seed" in grid:
+        raise InvalidInput(
+            "the seeds of a sweep are its own: give seeds=, and no seed in a grid of problems"
+        )
+    axes = {key: list_axis_values(values) for key, values in grid.items()}
+    for key, values in axes.items():
+        if not values:
+            raise InvalidInput(f"the axis {key} of {what} has no values")
+    for each in itertools.product(*axes.values()):
+        yield dict(zip(axes, each, strict=True))
+
+
+def list_axis_values(values: Any) -> list[Any]:
+    """Of an axis, or the one value that is none."""
+    several = isinstance(values, (list, tuple, range)) or (
+        isinstance(values, np.ndarray) and values.ndim > 0
+    )
+    return [as_whole_number(as_python_number(value)) for value in (values if several else [values])]
+
+
+def as_python_number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def as_whole_number(value: Any) -> Any:
+    """1e6, which TOML has as a float, as the whole number that it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def name_for_key(value: Any) -> Any:
+    """Something that is not plain data, as text that is the same in the next process; refused where there is none."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return encode_for_json(value)
+    name = (
+        f"{value.__module__}.{value.__qualname__}"
+        if callable(value) and hasattr(value, "__qualname__")
+        else repr(value)
+    )
+    if " at 0x" in name or "<lambda>" in name or "<locals>" in name:
+        raise InvalidInput(
+            f"{name} has no name to know its runs by: define it at the top of a module, register it as a plugin, or give its "
+            "class a repr"
+        )
+    return name
+
+
+def make_problem(point: Point) -> Any:
+    """The problem of a point. The horizon is for the run; most problems have as many pulls as are asked for."""
+    keywords = {
+        key: value for key, value in point.problem.items() if key not in ("name", "horizon")
+    } | {"seed": point.seed}
+    name = point.problem["name"]
+    return name(**keywords) if callable(name) else plugins.create("problems", name, keywords)

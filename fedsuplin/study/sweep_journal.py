@@ -1,0 +1,129 @@
+"""The file in which a sweep keeps its runs: a line of JSON for each that ended, so that a sweep that was killed goes on.
+
+Each line is handed to the system whole before the next, and what a kill leaves of an unfinished one is cut off when the file
+is opened again. The file is locked while a sweep writes to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+from .._shared.plain_data import encode_for_json
+from ..errors import InvalidInput
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows: no lock
+    fcntl = None
+HEADING = b'{"format": "fedsuplin-sweep", "format_version": 1}\n'
+SYNC_SECONDS = 1.0  # a power cut loses no more than this; a kill loses nothing
+
+
+class SweepJournal:
+    """What was run, by key; `append` adds to it and to the file. Use as a context manager.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Journal(Path(folder) / "runs.jsonl") as journal:
+    ...         journal.append({"key": "a", "regret": 1.5})
+    ...     with Journal(Path(folder) / "runs.jsonl") as journal:
+    ...         print(journal.lines["a"]["regret"])
+    1.5
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = None if path is None else Path(path)
+        self.lines: dict[str, dict[str, Any]] = {}
+        self._file: IO[bytes] | None = None
+        self._synced = 0.0
+
+    def __enter__(self) -> SweepJournal:
+        if self.path is None:
+            return self
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("ab+")
+        try:
+            lock_journal(self._file, self.path)
+            self._read(self._file, self.path)
+        except BaseException:
+            self._close(self._file)
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._file is not None:
+            self._close(self._file)
+
+    def append(self, line: dict[str, Any]) -> None:
+        self._write(json.dumps(line, default=encode_for_json).encode() + b"\n")
+        self.lines[line["key"]] = line
+
+    def _read(self, file: IO[bytes], path: Path) -> None:
+        """The lines that are there; half a line at the end is cut off, and a new file gets its heading."""
+        file.seek(0)
+        heading = file.readline()
+        if heading != HEADING and not HEADING.startswith(heading):
+            raise InvalidInput(
+                f"{path} is not the journal of a sweep of this fedsuplin: choose another folder"
+            )
+        whole = len(heading) if heading == HEADING else 0
+        for number, line in enumerate(file, start=2):
+            if line.endswith(b"\n"):
+                found = parse_line(line, number, path)
+                self.lines[found["key"]] = found
+                whole += len(line)
+        file.truncate(whole)
+        if not whole:
+            self._write(HEADING)
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(line)
+            self._file.flush()
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
+        except OSError as error:
+            kept = f"{error.strerror}. The {len(self.lines)} runs in it are kept: start the sweep again and it goes on"
+            raise OSError(error.errno, kept, str(self.path)) from error
+
+    @staticmethod
+    def _close(file: IO[bytes]) -> None:
+        with contextlib.suppress(
+            OSError
+        ):  # of a line that did not fit on the disk, and was reported
+            os.fsync(file.fileno())
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+def parse_line(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(line)
+        found["key"]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(
+            f"line {number} of {path} can't be read: delete that line, and its run is done again"
+        ) from None
+    return found
+
+
+def lock_journal(file: Any, path: Path) -> None:
+    """Two sweeps must not write to one journal. The system drops the lock of a process that dies."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidInput(
+            f"another sweep is writing to {path}: wait for it, or choose another folder"
+        ) from None

@@ -1,0 +1,1 @@
+"""Figures, tables and pages of results: what is drawn, and how."""

@@ -1,0 +1,266 @@
+"""What a notebook shows of a result, an algorithm, a comparison or a sweep (`_repr_html_`): a few numbers and a small plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._shared.text import format_compact, format_count
+from .html import escape_html, format_pairs, format_table
+from .run_figure import compute_result_info
+from .style import spans_widely
+from .svg import FAINT, Line, choose_look, draw_chart, draw_swatch
+from .sweep_figure import compute_sweep_info
+
+if TYPE_CHECKING:
+    from ..algorithm.algorithm import Algorithm
+    from ..algorithm.doubling import Doubling
+    from ..simulation.result import RunResult
+    from ..study.comparison import Comparison
+    from ..study.sweeps import SweepResult
+
+
+MOST_ROWS, MOST_LINES = 20, 12  # of a table and of a chart; the rest is said to be left out
+
+
+def render_result(result: RunResult) -> str:
+    """Regret against uniform play, and communication."""
+    info = compute_result_info(result)
+    if not len(info.pulls):
+        return wrap_form(info.title, format_line("nothing was played"))
+    regret = [
+        Line(info.pulls, info.uniform_regret, FAINT, "uniform random play"),
+        Line(info.pulls, info.regret, choose_look(0), info.label),
+    ]
+    last, uniform = float(info.regret[-1]), float(info.uniform_regret[-1])
+    talked = [Line(info.pulls, info.communication, choose_look(2), info.label)]
+    return wrap_form(
+        info.title,
+        format_line(
+            f"regret {format_compact(last)}, of uniform random play {format_compact(uniform)}, in {format_count(result.n_pulls, 'pull')}"
+        ),
+        format_line(
+            f"communication {info.communication[-1]:,}; {result.microseconds:.3g} µs a pull"
+        ),
+        place_side_by_side(
+            draw_chart(
+                "regret (dashed: uniform)", regret, x="pulls", log_y=spans_widely((last, uniform))
+            ),
+            draw_chart("communication", talked, x="pulls"),
+        ),
+        format_line("pulls by layer: " + ", ".join(f"{pulls:,}" for pulls in info.layer_pulls)),
+        format_guarantee(result.departures),
+    )
+
+
+def format_guarantee(departures: Sequence[str], theorem: str | None = None) -> str:
+    """Does the paper's hold; if not, why not."""
+    if not departures:
+        return format_line("guarantee: holds" + (f" ({theorem})" if theorem else ""))
+    return format_line("guarantee: does not hold: " + "; ".join(departures))
+
+
+def render_algorithm(algorithm: Algorithm) -> str:
+    """Its parts with their thresholds, radii and target widths by layer, and whether the guarantee holds."""
+    setting, layers = algorithm.setting, np.arange(algorithm.n_layers)
+    sizes = (
+        f"d = {setting.dim}, K = {setting.n_arms}, M = {setting.n_clients}, T = {setting.horizon:,}"
+    )
+    decides = (
+        "decides from its last download (lazy)"
+        if algorithm.lazy
+        else "decides from all it has (eager)"
+    )
+    parts = {
+        "policy": algorithm.policy,
+        "trigger": algorithm.trigger,
+        "noise assumed": algorithm.noise,
+        "weighting": algorithm.weighting,
+        "syncs": f"{algorithm.sync_description}; {decides}",
+        "ridge λ": format_compact(setting.ridge),
+    }
+    curves = {"radius": algorithm.radii, "target width": algorithm.target_widths}
+    charts = [
+        draw_chart(
+            f"{name} by layer",
+            [Line(layers, values, choose_look(number), name)],
+            x="layer",
+            log_y=spans_widely(values),
+            marks=True,
+        )
+        for number, (name, values) in enumerate(curves.items())
+    ]
+    rows = [
+        [str(layer), *(f"{values[layer]:.5g}" for values in curves.values())] for layer in layers
+    ]
+    grows = format_line("The radii grow with ln det A.") if algorithm.radius_growth[0] else ""
+    return wrap_form(
+        f"{algorithm.name}, preset {algorithm.preset}: {sizes}",
+        format_pairs({name: str(part) for name, part in parts.items()}),
+        place_side_by_side(*charts),
+        grows,
+        format_folded(
+            format_count(algorithm.n_layers, "layer"), format_table(("layer", *curves), rows)
+        ),
+        format_guarantee(algorithm.departures(), algorithm.theorem),
+    )
+
+
+def render_doubling(doubling: Doubling) -> str:
+    """What an unknown horizon means, and the first epoch's algorithm."""
+    words = (
+        f"Epoch e is made for {doubling.first:,} · 2^e pulls, and begins from nothing. The first:"
+    )
+    return wrap_form("unknown horizon", format_line(words), render_algorithm(doubling.algorithm(0)))
+
+
+def render_comparison(found: Comparison) -> str:
+    """A table with the least regret first, which is the legend of the curves."""
+    rows = sorted(found.rows(), key=lambda row: row["regret"])
+    stopped = (
+        ""
+        if found.complete
+        else format_line("stopped early: policies have the seeds that were finished")
+    )
+    title = f"Comparison over {found.over}" + (
+        ", mean ± standard error" if found.has_errors else ""
+    )
+    if not rows:
+        return wrap_form(title, stopped or format_line("nothing was played"))
+    curves = {
+        what: [found.curve(row["policy"], what)[:2] for row in rows[:MOST_LINES]]
+        for what in ("regret", "communication")
+    }
+    charts = [
+        draw_chart(
+            what,
+            [
+                Line(*curve, choose_look(number), rows[number]["policy"])
+                for number, curve in enumerate(each)
+            ],
+            x="pulls",
+            log_y=spans_widely(curve[1][-1] for curve in each if len(curve[1])),
+        )
+        for what, each in curves.items()
+    ]
+    shown = [
+        (
+            f"{draw_swatch(number) if number < MOST_LINES else ''} {escape_html(row['policy'])}",
+            *(format_mean_and_error(row, what) for what in ("regret", "communication")),
+            f"{row['microseconds']:.3g}",
+        )
+        for number, row in enumerate(rows)
+    ]
+    return wrap_form(
+        title,
+        format_table(("policy", "regret", "communication", "µs a pull"), shown),
+        place_side_by_side(*charts),
+        stopped,
+    )
+
+
+def render_sweep(found: SweepResult) -> str:
+    """A row a point of the grids, and the means against the axis with the most values."""
+    rows, over = found.summary(), " × ".join(found.varied) or "one point"
+    title = f"Sweep of {format_count(len(found.rows), 'run')} over {over}"
+    notes = []
+    if found.failed:
+        notes.append(
+            format_line(
+                f"{format_count(len(found.failed), 'run')} failed, the first with {found.failed[0]['error']}"
+            )
+        )
+    if not found.complete:
+        notes.append(
+            format_line(
+                f"stopped early with {format_count(len(found.points) - len(found.rows), 'run')} to go"
+            )
+        )
+    if not rows:
+        return wrap_form(title, *notes)
+    axes = found.varied or ("policy",)
+    shown = [
+        (*(escape_html(format_value(row[axis])) for axis in axes), *format_means(row))
+        for row in rows[:MOST_ROWS]
+    ]
+    if len(rows) > MOST_ROWS:
+        notes.append(
+            format_line(
+                f"The first {MOST_ROWS} of {len(rows):,} points are listed; summary() has all."
+            )
+        )
+    return wrap_form(
+        title,
+        format_table((*axes, "regret", "communication"), shown),
+        draw_sweep_charts(found),
+        *notes,
+    )
+
+
+def draw_sweep_charts(found: SweepResult) -> str:
+    """As `plot` has it: a line for each combination of what is not on the axis."""
+    info = compute_sweep_info(found)
+    words = all(isinstance(tick, str) for tick in info.ticks)
+    if words or not info.lines:  # places without an order: the table says it better
+        return ""
+    lines = list(info.lines.items())[:MOST_LINES]
+    charts = [
+        draw_chart(
+            what,
+            [
+                Line(*each[what][:2], choose_look(number), label)
+                for number, (label, each) in enumerate(lines)
+            ],
+            x=info.axis,
+            log_x=spans_widely(info.ticks),
+            log_y=spans_widely(value for _, each in lines for value in each[what][1]),
+            marks=True,
+        )
+        for what in ("regret", "communication")
+    ]
+    legend = ", ".join(
+        f"{draw_swatch(number)} {escape_html(label)}"
+        for number, (label, _) in enumerate(lines)
+        if label
+    )
+    more = f" and {len(info.lines) - MOST_LINES} more" if len(info.lines) > MOST_LINES else ""
+    return f"{place_side_by_side(*charts)}<div>{legend}{more}</div>"
+
+
+def format_means(row: Mapping[str, Any]) -> Iterable[str]:
+    return (
+        format_mean_and_error(row, what) if row["seeds"] else "failed"
+        for what in ("regret", "communication")
+    )
+
+
+def format_mean_and_error(row: Mapping[str, Any], what: str) -> str:
+    value, error = row[what], row[f"{what}_error"]
+    return format_compact(value) + (
+        f" ± {format_compact(error)}" if error is not None and error > 0 else ""
+    )
+
+
+def format_value(value: Any) -> str:
+    return (
+        "" if value is None else format_compact(value) if isinstance(value, float) else str(value)
+    )
+
+
+def wrap_form(title: str, *parts: str) -> str:
+    """All of it: a line in bold, and the parts below one another."""
+    return f'<div style="line-height: 1.5"><div><b>{escape_html(title)}</b></div>{"".join(parts)}</div>'
+
+
+def format_line(text: str) -> str:
+    return f"<div>{escape_html(text)}</div>"
+
+
+def place_side_by_side(*charts: str) -> str:
+    return f"<div>{''.join(charts)}</div>"
+
+
+def format_folded(summary: str, markup: str) -> str:
+    return f"<details><summary>{escape_html(summary)}</summary>{markup}</details>"

@@ -1,0 +1,134 @@
+"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
+and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._shared.files import open_atomically
+from .._shared.text import format_compact
+from ..errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; line styles differ too, for print in grey.
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"
+DASHED: dict[str, Any] = {
+    "color": GREY,
+    "linestyle": "--",
+    "zorder": 3,
+}  # on top, so that it is seen where the curves coincide
+DPI = 150
+# For many curves: colours that differ in hue, line styles and markers that differ without it.
+FIRST_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#8C6D1F",
+)
+COLOURS = (
+    *FIRST_COLOURS,
+    "#7B3294",
+    "#8B0000",
+    "#8F8F8F",
+    "#9ACD32",
+)  # one for each policy of a comparison of all
+STYLES = ("-", "--", "-.", ":")
+MARKERS = "osD^vP*Xh<>d"
+WIDE = 20  # largest over smallest from which on an axis is logarithmic
+MOST_TICKS, MOST_LEGEND = 8, 8
+YLABELS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
+
+
+def make_figure(size: tuple[float, float]) -> Figure:
+    """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError:
+        raise MissingExtra("a figure needs matplotlib: pip install 'fedsuplin[plot]'") from None
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.05, w_pad=0.1, h_pad=0.1))
+    vars(figure)["_repr_png_"] = functools.partial(
+        _png, figure
+    )  # what a notebook shows, even where pyplot was never imported
+    return figure
+
+
+def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
+    """Words and tick labels that all panels share."""
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: format_compact(value))
+
+
+def say_in_middle(axes: Axes, words: str) -> None:
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=GREY)
+    axes.set(xticks=[], yticks=[])
+
+
+def choose_style(number: int) -> dict[str, Any]:
+    """The look of the number-th curve of a figure: no two of the first 48 share colour and line style."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": STYLES[(number + number // len(COLOURS)) % len(STYLES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }
+
+
+def draw_means(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: int) -> None:
+    """Means with intervals, told apart by colour, line style and marker."""
+    mean, half = np.asarray(mean, float), np.asarray(half, float)
+    axes.errorbar(
+        x,
+        mean,
+        yerr=half,
+        label=label,
+        capsize=2.5,
+        markersize=5,
+        linewidth=1.6,
+        **choose_style(number),
+    )
+
+
+def spans_widely(values: Iterable[float]) -> bool:
+    """Do they span so much that only a logarithmic axis shows them all?"""
+    there = [value for value in values if math.isfinite(value)]
+    return bool(there) and min(there) > 0 and max(there) > WIDE * min(there)
+
+
+def save_if_asked(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """As PNG, SVG or whatever the name ends in; the same figure is the same file."""
+    kind = Path(path).suffix.lstrip(".") or "png"
+    with open_atomically(path, "wb") as file:
+        figure.savefig(
+            file, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None
+        )
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI // 2)
+    return buffer.getvalue()

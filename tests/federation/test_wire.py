@@ -1,0 +1,294 @@
+"""The binary form of what crosses the network: read back as it was written, and nothing else is read at all."""
+
+import dataclasses
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedsuplin as fsl
+from fedsuplin.federation.wire import (
+    JoinAnswer,
+    JoinRequest,
+    RoundAnswer,
+    RoundRequest,
+    SyncAnswer,
+    SyncRequest,
+)
+from fedsuplin.live.messages import HEAD, VERSION, Download, Upload
+from fedsuplin.live.uploads import check_upload, unpack_upper
+
+NUMBERS = st.integers(0, 2**63 - 1)
+FLOATS = st.floats(-1e100, 1e100)
+ID = st.integers(0, 2**31 - 1)
+
+
+@st.composite
+def bodies(draw):
+    """The arrays of an upload or a download."""
+    dim, layers = (
+        draw(st.integers(1, 5)),
+        draw(st.lists(st.integers(0, 40), unique=True, max_size=4)),
+    )
+    n = len(layers)
+    values = np.array(
+        draw(st.lists(FLOATS, min_size=n * dim * (dim + 3) // 2, max_size=n * dim * (dim + 3) // 2))
+    )
+    cut = n * dim * (dim + 1) // 2
+    return (
+        np.array(layers, np.int64),
+        values[:cut].reshape(n, -1 if n else dim * (dim + 1) // 2),
+        values[cut:].reshape(n, dim),
+    )
+
+
+@st.composite
+def uploads(draw):
+    layers, grams, moments = draw(bodies())
+    pulls = np.array([draw(NUMBERS) for _ in layers], np.int64)
+    return Upload(
+        draw(ID),
+        layers,
+        grams,
+        moments,
+        pulls,
+        tuple(draw(st.lists(st.integers(0, 40), max_size=3))),
+    )
+
+
+downloads = bodies().map(lambda each: Download(*each))
+fingerprints, sessions = st.binary(min_size=32, max_size=32), st.binary(min_size=16, max_size=16)
+specs = st.dictionaries(
+    st.text(max_size=3), st.one_of(st.integers(-9, 9), st.text(max_size=3)), max_size=3
+)
+MESSAGES = {
+    Upload: uploads(),
+    Download: downloads,
+    JoinRequest: st.builds(JoinRequest, ID, sessions, fingerprints, NUMBERS),
+    JoinAnswer: st.builds(JoinAnswer, specs, NUMBERS, NUMBERS, NUMBERS, NUMBERS, downloads),
+    SyncRequest: st.builds(
+        SyncRequest, fingerprints, sessions, NUMBERS, NUMBERS, NUMBERS, st.booleans(), uploads()
+    ),
+    SyncAnswer: st.builds(SyncAnswer, NUMBERS, NUMBERS, st.booleans(), downloads),
+    RoundRequest: st.builds(
+        RoundRequest,
+        fingerprints,
+        sessions,
+        ID,
+        NUMBERS,
+        NUMBERS,
+        st.lists(st.integers(0, 99), max_size=4).map(tuple),
+    ),
+    RoundAnswer: st.builds(RoundAnswer, NUMBERS, NUMBERS, st.booleans(), st.none() | downloads),
+}
+messages = st.one_of(*MESSAGES.values())
+
+
+def content(message):
+    """All fields, arrays and messages within as plain data."""
+    if isinstance(message, np.ndarray):
+        return message.dtype.kind, message.shape, message.tolist()
+    if dataclasses.is_dataclass(message):
+        return {
+            field.name: content(getattr(message, field.name))
+            for field in dataclasses.fields(message)
+        }
+    return message
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_what_is_written_is_read_back_as_it_was(kind, data):
+    message = data.draw(MESSAGES[kind])
+    written = message.to_bytes()
+    assert content(kind.from_bytes(written)) == content(message)
+    assert kind.from_bytes(written).to_bytes() == written
+
+
+@settings(max_examples=200, deadline=None)
+@given(message=messages, data=st.data())
+def test_a_message_that_is_cut_short_or_too_long_is_refused(message, data):
+    written = message.to_bytes()
+    cut = data.draw(st.integers(0, len(written) - 1))
+    for wrong in (written[:cut], written + b"\0"):
+        with pytest.raises(
+            fsl.InvalidInput,
+            match="cut short|bytes too many|no message of fedsuplin|not JSON|bytes of",
+        ):
+            type(message).from_bytes(wrong)
+
+
+@settings(max_examples=300, deadline=None)
+@given(message=messages, data=st.data())
+def test_damaged_bytes_are_read_as_something_or_refused_and_never_anything_else(message, data):
+    written = bytearray(message.to_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        written[data.draw(st.integers(0, len(written) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        read = type(message).from_bytes(bytes(written))
+    except fsl.InvalidInput:
+        return
+    assert isinstance(read, type(message))
+
+
+def test_another_version_another_kind_and_no_message_at_all_are_told_apart():
+    written = JoinRequest(3, bytes(16)).to_bytes()
+    with pytest.raises(
+        fsl.InvalidInput, match="is of version 7 of the messages, this fedsuplin speaks 1: upgrade"
+    ):
+        JoinRequest.from_bytes(HEAD.pack(b"FSLM", 7, 10) + written[HEAD.size :])
+    with pytest.raises(
+        fsl.InvalidInput, match=r"a message of kind 10, where SyncRequest \(12\) was expected"
+    ):
+        SyncRequest.from_bytes(written)
+    with pytest.raises(
+        fsl.InvalidInput, match="no message of fedsuplin, where Upload was expected"
+    ):
+        Upload.from_bytes(b"GET / HTTP/1.1")
+
+
+def test_a_message_can_not_name_more_memory_than_it_brings():
+    head = HEAD.pack(b"FSLM", VERSION, Upload.kind)
+    with pytest.raises(fsl.InvalidInput, match="dimension 4294967295 and 65535 layers: at most"):
+        Upload.from_bytes(head + struct.pack("<IIHH", 0, 2**32 - 1, 65535, 0))
+    with pytest.raises(fsl.InvalidInput, match="cut short"):
+        Upload.from_bytes(head + struct.pack("<IIHH", 0, 1 << 15, 1 << 10, 0))
+
+
+def test_a_specification_that_is_no_object_is_refused():
+    download = Download(np.zeros(0, np.int64), np.zeros((0, 1)), np.zeros((0, 1)))
+    for spec, told in (
+        (b"[1]", "that is no object"),
+        (b"{oh", "that is not JSON"),
+        (b"[" * 100_000, "that is not JSON"),
+    ):
+        body = (
+            struct.pack("<QQQQI", 0, 0, 0, 1, len(spec)) + spec + download.to_bytes()[HEAD.size :]
+        )
+        with pytest.raises(fsl.InvalidInput, match=told):
+            JoinAnswer.from_bytes(HEAD.pack(b"FSLM", VERSION, JoinAnswer.kind) + body)
+    with pytest.raises(fsl.InvalidInput, match="at most 1048576 are read"):
+        JoinAnswer.from_bytes(
+            HEAD.pack(b"FSLM", VERSION, 11) + struct.pack("<QQQQI", 0, 0, 0, 1, 2**31)
+        )
+    with pytest.raises(fsl.InvalidInput, match="0 or 1 for leaving, not 2"):
+        SyncRequest.from_bytes(
+            HEAD.pack(b"FSLM", VERSION, 12) + bytes(48) + struct.pack("<QQQB", 1, 0, 0, 2)
+        )
+
+
+def test_an_upload_of_a_real_client_crosses_as_it_is():
+    algorithm = fsl.make("async", dim=3, n_arms=4, n_clients=2, horizon=500)
+    client, rng = fsl.Client(algorithm, client_id=1), np.random.default_rng(0)
+    for _ in range(30):
+        contexts = rng.standard_normal((4, 3))
+        client.observe(
+            client.select(contexts / np.linalg.norm(contexts, axis=1, keepdims=True)), rng.random()
+        )
+    upload = client.upload()
+    written = upload.to_bytes()
+    assert content(Upload.from_bytes(written)) == content(upload) and upload.pulls.sum() == 30
+    n = len(upload.layers)
+    assert len(written) == HEAD.size + 12 + n * (2 + 8 + 8 * (6 + 3)) + 2 * len(
+        upload.asking
+    )  # symmetric: six of nine
+    server, other = fsl.Server(algorithm), fsl.Server(algorithm)
+    one, two = server.merge(upload), other.merge(Upload.from_bytes(written))
+    assert content(one) == content(Download.from_bytes(two.to_bytes()))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(["async", "variance", "robust", "sync", "fedlinucb"]),
+    dim=st.sampled_from([1, 2, 7, 25]),
+    ridge=st.sampled_from([1e-6, 1.0, 1e6]),
+    length=st.sampled_from([1.0, 1 + 9e-7, 1e-8, 1e-120, 1e-155, 1e-170, 0.0]),
+    pulls=st.sampled_from([1, 3, 40]),
+    spread=st.sampled_from([1.0, 1e-9, 0.0]),
+    seed=st.integers(0, 999),
+)
+def test_whatever_an_honest_client_has_seen_its_upload_is_believed(
+    name, dim, ridge, length, pulls, spread, seed
+):
+    rng = np.random.default_rng(seed)
+    algorithm = fsl.make(name, dim=dim, n_arms=2, n_clients=2, horizon=1000, ridge=ridge)
+    client, middle = fsl.Client(algorithm), rng.standard_normal((2, dim))
+    for _ in range(pulls):
+        contexts = middle + spread * rng.standard_normal((2, dim))
+        contexts *= length / np.linalg.norm(contexts, axis=1, keepdims=True)
+        client.observe(
+            client.select(contexts),
+            rng.standard_normal(),
+            sigma=float(rng.choice([0, 1e-6, 1, 1e6])),
+        )
+    check_upload(
+        Upload.from_bytes(client.upload().to_bytes()), algorithm
+    )  # tests/test_ledger.py has what is not believed
+    assert client.upload().pulls.sum() == pulls
+
+
+def test_an_honest_client_is_believed_after_very_many_pulls_of_one_arm():
+    """Each of them rounds to the same side."""
+    algorithm = fsl.make("async", dim=10, n_arms=1, n_clients=2, horizon=10**6, trigger="never")
+    client, x = fsl.Client(algorithm), np.random.default_rng(3).standard_normal(10)
+    client.observe(client.select(x[None] / np.linalg.norm(x)), 0.1)
+    layer, x = 0, x / np.linalg.norm(x)
+    for _ in range(400_000):
+        client._engine.learn_from(x, layer, 0.1, 0.1)
+    upload = dataclasses.replace(client.upload(), pulls=np.array([400_001]))
+    check_upload(upload, algorithm)
+    lowest = np.linalg.eigvalsh(unpack_upper(upload.grams[0], 10), UPLO="U")[0]
+    assert lowest / 400_001 < -1e-12  # that much was off
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7])
+def test_contexts_as_long_as_they_may_be_are_believed(dim):
+    algorithm = fsl.make("async", dim=dim, n_arms=1, n_clients=2, horizon=1000, trigger="never")
+    client, rng = fsl.Client(algorithm), np.random.default_rng(0)
+    for _ in range(1000):
+        x = rng.standard_normal((1, dim))
+        client.observe(client.select((1 + 1e-6) * (1 - 1e-15) * x / np.linalg.norm(x)), 0.1)
+    upload = client.upload()
+    check_upload(upload, algorithm)
+    assert upload.pulls.sum() == 1000
+
+
+@pytest.mark.parametrize("dtype", [">f8", "f4", "f2", "g"])
+@pytest.mark.parametrize("whole", ["i1", "u1", ">i8", "u8"])
+@pytest.mark.parametrize("form", ["C", "F", "strided", "matrix"])
+def test_numbers_of_any_size_and_order_are_the_same_numbers(dtype, whole, form):
+    """In a dimension at which 8 d is more than a byte."""
+    algorithm = fsl.make("async", dim=40, n_arms=2, n_clients=2, horizon=100)
+    grams, moments = np.zeros((2, 820)), np.full((2, 40), 0.5)
+    grams[:, 0] = 1.0
+    forms = {
+        "C": np.asarray,
+        "F": np.asfortranarray,
+        "strided": lambda a: np.stack([a, a], -1)[..., 0],
+    }
+    as_given = forms.get(form, lambda values: values.view(np.matrix))
+    plain = Upload(1, np.array([1, 0]), grams, moments, np.array([3, 100]), asking=(1,))
+    other = Upload(
+        1,
+        np.array([1, 0], whole),
+        as_given(grams.astype(dtype)),
+        as_given(moments.astype(dtype)),
+        np.array([3, 100], whole),
+        (1,),
+    )
+    one, two = fsl.Server(algorithm), fsl.Server(algorithm)
+    assert content(one.merge(plain)) == content(two.merge(other))
+
+
+def test_long_doubles_that_are_no_doubles_are_too_large():
+    algorithm = fsl.make("async", dim=1, n_arms=2, n_clients=2, horizon=100)
+    upload = Upload(0, np.array([0]), np.array([["1e400"]], "g"), np.zeros((1, 1)), np.array([1]))
+    if np.isfinite(upload.grams).all():  # where a long double is longer
+        with pytest.raises(fsl.InvalidInput, match="numbers beyond 1e\\+150"):
+            check_upload(upload, algorithm)
+    else:
+        with pytest.raises(fsl.InvalidInput, match="NaN or infinity"):
+            check_upload(upload, algorithm)

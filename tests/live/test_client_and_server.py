@@ -1,0 +1,504 @@
+"""Live clients and a server: the same arms, layers and syncs as the simulation, through restarts, late answers and threads."""
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedsuplin as fsl
+from fedsuplin._shared.archives import read_archive, write_archive
+from fedsuplin.algorithm.making import make_for
+from fedsuplin.live.messages import Download, Upload
+from fedsuplin.live.uploads import pack_upper, unpack_upper
+from fedsuplin.simulation.preparing import choose_arrival
+
+NOISE = {"variance": {"noise": "bounded"}, "robust": {"noise": "corrupted", "corruption": 20.0}}
+LIVE = [
+    "async",
+    "sync",
+    "variance",
+    "robust",
+    "sync+robust",
+    "fedlinucb",
+    "dislinucb",
+    "suplinucb",
+    "oful",
+    "uniform",
+]
+SIZES = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 500}
+
+
+class World:
+    """A problem, pull by pull, as people outside would meet it."""
+
+    def __init__(self, name, problem, horizon):
+        self.algorithm = make_for(name, problem, horizon, {})
+        stream = problem.stream(horizon, choose_arrival(self.algorithm, problem, horizon))
+        self.chunk, self.budget = stream.take(horizon), stream.budget
+
+    def contexts(self, t):
+        return self.chunk.contexts[t][:, : self.algorithm.n_arms].T
+
+    def reward(self, t, arm):
+        added = 0.0
+        if self.chunk.corruption is not None:
+            added = max(-self.budget, min(self.budget, self.chunk.corruption[t, arm]))
+            self.budget -= abs(added)
+        return float(self.contexts(t)[arm] @ self.chunk.theta) + self.chunk.noise[t] + added
+
+
+def federated(world, horizon, at_pull=lambda t, clients, server: (clients, server)):
+    """Play it live; `at_pull` may put other clients and another server in place of these."""
+    clients = [fsl.Client(world.algorithm, client_id=i) for i in range(world.algorithm.n_clients)]
+    server, arms, layers = fsl.Server(world.algorithm), [], []
+    for t in range(horizon):
+        clients, server = at_pull(t, clients, server)
+        client = clients[world.chunk.clients[t]]
+        decision = client.select(world.contexts(t))
+        client.observe(decision, world.reward(t, decision.arm), sigma=world.chunk.sigma[t])
+        arms.append(decision.arm)
+        layers.append(decision.layer)
+        if world.algorithm.syncs == "one":
+            if client.wants_sync:
+                client.apply(server.merge(client.upload()))
+        elif (t + 1) % len(clients) == 0:
+            answer = server.barrier([each.upload() for each in clients])
+            for each in clients:
+                each.apply(answer)
+    return arms, layers, server
+
+
+@pytest.mark.parametrize("name", [name for name in LIVE if name != "uniform"])
+@pytest.mark.parametrize("sizes", [(5, 7, 4), (1, 1, 1), (9, 3, 2)])
+def test_a_live_federation_plays_as_the_simulation_does(name, sizes):
+    problem, horizon = fsl.SyntheticProblem(*sizes, **NOISE.get(name, {}), seed=1), 1200
+    world = World(name, problem, horizon)
+    simulated = fsl.run(world.algorithm, problem, record="all")
+    arms, layers, server = federated(world, horizon)
+    assert arms == simulated.arms.tolist() and layers == simulated.layers.tolist()
+    assert server.communication == simulated.communication[-1]
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_clients_and_server_that_are_saved_and_loaded_again_and_again_change_nothing(
+    name, tmp_path
+):
+    problem, horizon = fsl.SyntheticProblem(4, 5, 3, **NOISE.get(name, {}), seed=2), 600
+
+    def restarted(t, clients, server):
+        if t % 31 == 0:
+            for client in clients:
+                client.save(tmp_path / f"client-{client.client_id}")
+            server.save(tmp_path / "server")
+            clients = [
+                fsl.Client.load(tmp_path / f"client-{i}", world.algorithm)
+                for i in range(len(clients))
+            ]
+            server = fsl.Server.load(tmp_path / "server", world.algorithm)
+        return clients, server
+
+    world = World(name, problem, horizon)
+    plain = federated(world, horizon)
+    world = World(name, problem, horizon)
+    again = federated(world, horizon, restarted)
+    assert plain[:2] == again[:2] and plain[2].communication == again[2].communication
+    for layer in range(world.algorithm.n_layers):
+        assert np.array_equal(plain[2].layer(layer)["gram"], again[2].layer(layer)["gram"])
+
+
+# --- late, out of order, never ---------------------------------------------------------------------------------------------
+
+
+def contexts(rng, n_arms=4, dim=3):
+    found = rng.standard_normal((n_arms, dim))
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), name=st.sampled_from(["async", "fedlinucb", "variance"]))
+def test_the_servers_sums_are_those_of_all_observations_however_late_and_out_of_order(seed, name):
+    rng = np.random.default_rng(seed)
+    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)  # sums can be told
+    clients, server = [fsl.Client(algorithm, client_id=i) for i in range(2)], fsl.Server(algorithm)
+    waiting, under_way, gram, moment = [], {}, np.zeros((3, 3)), np.zeros(3)
+    for _ in range(120):
+        client, what = clients[rng.integers(2)], rng.random()
+        if what < 0.4:
+            given_contexts = contexts(rng)
+            decision = client.select(given_contexts)
+            waiting.append((client, decision, given_contexts[decision.arm]))
+        elif what < 0.8 and waiting:
+            client, decision, x = waiting.pop(rng.integers(len(waiting)))
+            reward, weight = rng.random(2)
+            client.observe(decision, reward, sigma=weight)
+            gram, moment = gram + weight * np.outer(x, x), moment + weight * reward * x
+        elif client.client_id in under_way:
+            client.apply(server.merge(under_way.pop(client.client_id)))
+        else:
+            under_way[client.client_id] = client.upload()
+    for client in clients:
+        upload = under_way.get(client.client_id) or client.upload()
+        client.apply(server.merge(upload))
+        client.apply(server.merge(client.upload()))
+    known = [server.layer(layer) for layer in range(algorithm.n_layers)]
+    ridge = algorithm.setting.ridge * np.eye(3)
+    assert np.allclose(sum(each["gram"] - ridge for each in known), gram, atol=1e-9)
+    assert np.allclose(sum(each["moment"] for each in known), moment, atol=1e-9)
+    assert sum(client.n_observed for client in clients) + len(waiting) <= 120
+
+
+def test_an_observation_that_never_comes_changes_nothing():
+    rng = np.random.default_rng(0)
+    algorithm = fsl.make("async", **SIZES)
+    one, other = fsl.Client(algorithm), fsl.Client(algorithm)
+    for _ in range(20):
+        given_contexts = contexts(rng)
+        other.drop(other.select(contexts(rng)))  # one more decision, of which nothing comes
+        first, second = one.select(given_contexts), other.select(given_contexts)
+        assert (first.arm, first.layer) == (second.arm, second.layer)
+        one.observe(first, 0.5)
+        other.observe(second.id, 0.5)
+    assert one.n_open == other.n_open == 0
+
+
+def test_open_decisions_survive_a_save(tmp_path):
+    rng = np.random.default_rng(1)
+    algorithm = fsl.make("async", **SIZES)
+    client = fsl.Client(algorithm, client_id=1)
+    decisions = [client.select(contexts(rng)) for _ in range(5)]
+    client.observe(decisions[2], 0.1)
+    client.upload()
+    client.observe(decisions[4], 0.3)  # after the upload, before its answer
+    loaded = fsl.Client.load(client.save(tmp_path / "client"), algorithm)
+    assert loaded.client_id == 1 and loaded.n_open == 3 and not loaded.wants_sync
+    download = fsl.Server(algorithm).download(range(algorithm.n_layers))
+    for each in (client, loaded):
+        each.apply(download)
+        each.observe(decisions[0], 0.9)
+    for layer in range(algorithm.n_layers):
+        assert np.array_equal(client.layer(layer)["delta_gram"], loaded.layer(layer)["delta_gram"])
+    with pytest.raises(fsl.InvalidInput, match="decision 0 is not open"):
+        loaded.observe(decisions[0], 0.9)
+
+
+# --- what is refused changes nothing ----------------------------------------------------------------------------------------
+
+
+def knowledge(client):
+    """All that a client knows, and what its rules remember."""
+    layers = [client.layer(layer) for layer in range(client.algorithm.n_layers)]
+    return layers, {
+        axis: rule.state for axis, rule in client._engine.rules.items() if rule.state is not None
+    }
+
+
+@pytest.mark.parametrize("n_before", [0, 3, 30])  # nothing gathered, vectors, a matrix
+@pytest.mark.parametrize("name", ["async", "sync", "oful"])
+def test_a_reward_that_cannot_be_learnt_changes_nothing_and_the_decision_stays_open(name, n_before):
+    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)
+    one, other = fsl.Client(algorithm), fsl.Client(algorithm)
+    for client in (one, other):
+        rng = np.random.default_rng(0)
+        for _ in range(n_before):
+            client.observe(client.select(contexts(rng)), 0.3, sigma=0.5)
+    first, second = (client.select(contexts(np.random.default_rng(1))) for client in (one, other))
+    with pytest.raises(fsl.NumericalError, match="no longer"):
+        one.observe(first, 1e200, sigma=1e200)  # their product is more than a double holds
+    np.testing.assert_equal(knowledge(one), knowledge(other))
+    one.observe(first, 0.5)
+    other.observe(second, 0.5)
+    np.testing.assert_equal(knowledge(one), knowledge(other))
+    assert one.n_observed == n_before + 1 and one.n_open == 0
+
+
+def test_a_trigger_that_fails_changes_nothing_and_may_be_asked_again():
+    broken = [True]
+
+    def fires(gain, elapsed):
+        if broken[0]:
+            raise RuntimeError("no answer")
+        return elapsed > 1
+
+    client = fsl.Client(fsl.make("async", **SIZES, trigger=fires))
+    decision, before = client.select(contexts(np.random.default_rng(0))), knowledge(client)
+    with pytest.raises(fsl.PluginError, match="no answer"):
+        client.observe(decision, 0.5)
+    np.testing.assert_equal(knowledge(client), before)
+    broken[0] = False
+    client.observe(decision, 0.5)
+    assert client.n_observed == 1 and not client.wants_sync  # it was the first pull, not the second
+    client.observe(client.select(contexts(np.random.default_rng(1))), 0.5)
+    assert client.wants_sync
+
+
+def test_a_download_on_which_later_observations_do_not_fit_is_refused_whole():
+    algorithm = fsl.make("sync", dim=1, n_arms=1, n_clients=2, horizon=500)
+    client = fsl.Client(algorithm)
+    client.observe(client.select([[1.0]]), 0.1)
+    client.upload()
+    client.observe(client.select([[1.0]]), 1.6e308)  # since the upload
+    n, before = algorithm.n_layers, knowledge(client)
+    with pytest.raises(fsl.NumericalError, match="no longer finite"):
+        client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 1.5e308)))
+    np.testing.assert_equal(knowledge(client), before)
+    client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 0.1)))
+    assert client.layer(0)["delta_moment"][0] == 1.6e308
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_two_threads_use_loses_nothing():
+    algorithm = fsl.make("async", **(SIZES | {"horizon": 10_000}))
+    client, server = fsl.Client(algorithm), fsl.Server(algorithm)
+    failures = []
+
+    def play(seed):
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(300):
+                decision = client.select(contexts(rng))
+                client.observe(decision, rng.random())
+                if rng.random() < 0.05:
+                    with syncing:
+                        client.apply(server.merge(client.upload()))
+        except Exception as error:  # told below: a thread has nobody to raise to
+            failures.append(error)
+
+    syncing = threading.Lock()  # one upload under way at a time
+    threads = [threading.Thread(target=play, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    client.apply(server.merge(client.upload()))
+    assert not failures and client.n_observed == 1200 and client.n_open == 0
+    traces = sum(np.trace(server.layer(layer)["gram"]) for layer in range(algorithm.n_layers))
+    assert traces - algorithm.n_layers * 3 * algorithm.setting.ridge == pytest.approx(
+        1200, abs=1e-6
+    )
+
+
+def test_one_algorithm_serves_many_runs_at_once():
+    problem = fsl.SyntheticProblem(4, 5, 3, seed=0)
+    algorithm = fsl.make("async", dim=4, n_arms=5, n_clients=3, horizon=3000)
+    alone, found = fsl.run(algorithm, problem, record="all"), []
+    threads = [
+        threading.Thread(target=lambda: found.append(fsl.run(algorithm, problem, record="all")))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and all(np.array_equal(result.arms, alone.arms) for result in found)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------------------
+
+
+def refused(words, what, error=fsl.InvalidInput):
+    with pytest.raises(error, match=words):
+        what()
+
+
+def test_what_a_client_can_not_use_is_told():
+    algorithm = fsl.make("async", **SIZES)
+    client = fsl.Client(algorithm)
+    good = contexts(np.random.default_rng(0))
+    refused(
+        "client_id must be a whole number from 0 to 1", lambda: fsl.Client(algorithm, client_id=2)
+    )
+    for seed in (-1, 0.5, True, None):
+        refused(
+            "seed must be a whole number of at least 0, not",
+            lambda seed=seed: fsl.Client(algorithm, seed=seed),
+        )
+    refused("needs an Algorithm", lambda: fsl.Client("async"))
+    refused(r"shape \(arms, dim\) = \(4, 3\), not \(3, 3\)", lambda: client.select(good[:3]))
+    refused("NaN or infinity", lambda: client.select(good * np.nan))
+    refused("has length 2", lambda: client.select(2 * good))
+    refused("mask must be 4 booleans", lambda: client.select(good, mask=[False] * 4))
+    refused(
+        "mask can't be read as an array: .*inhomogeneous",
+        lambda: client.select(good, mask=[[True], [True, False]]),
+    )
+    decision = client.select(good)
+    refused("reward must be a finite number", lambda: client.observe(decision, float("nan")))
+    refused("sigma must be at least 0", lambda: client.observe(decision, 0.1, sigma=-1))
+    refused("decision 77 is not open", lambda: client.observe(77, 0.1))
+    client.observe(decision, 0.1)
+    refused("decision 0 is not open", lambda: client.observe(decision, 0.1))
+    for name, words in (("async-linucb", "sends on its own"), ("pe", "plays in phases")):
+        refused(words, lambda name=name: fsl.Server(fsl.make(name, **SIZES)))
+
+
+def test_a_plugin_that_fails_in_a_live_client_is_named():
+    def broken(gain, elapsed):
+        raise RuntimeError("no luck")
+
+    client = fsl.Client(fsl.make("async", **SIZES, trigger=broken))
+    decision = client.select(contexts(np.random.default_rng(0)))
+    refused(
+        "broken.*raised RuntimeError: no luck",
+        lambda: client.observe(decision, 0.1),
+        fsl.PluginError,
+    )
+    client = fsl.Client(fsl.make("async", **SIZES, weighting=lambda norm, sigma: -1.0))
+    refused(
+        "gave a bad weight",
+        lambda: client.observe(client.select(contexts(np.random.default_rng(0))), 0.1),
+        fsl.PluginError,
+    )
+
+
+def test_a_policy_that_gives_no_arm_of_a_live_client_is_named_and_nothing_is_decided():
+    class Outside:
+        arm = 99
+
+        def choose(self, estimates, widths, targets, draw):
+            return self.arm
+
+        def __repr__(self):
+            return "Outside()"
+
+    policy = Outside()
+    client, good = (
+        fsl.Client(fsl.make("async", **SIZES, policy=policy)),
+        contexts(np.random.default_rng(0)),
+    )
+    for arm in (99, -1):
+        policy.arm = arm
+        refused(
+            re.escape("Outside() gave a bad choice"), lambda: client.select(good), fsl.PluginError
+        )
+    assert client.n_open == 0
+    policy.arm = 2
+    assert client.select(good) == fsl.Decision(0, 2, 0)
+
+
+def test_estimates_that_overflow_with_a_context_choose_nothing():
+    """Each number of the download is finite, and so is θ̂: it is their sum that is not."""
+    algorithm = fsl.make("oful", **SIZES)
+    client = fsl.Client(algorithm)
+    client.apply(
+        Download(
+            np.array([0]),
+            pack_upper(algorithm.setting.ridge * np.eye(3))[None],
+            np.full((1, 3), 1.7e308),
+        )
+    )
+    refused(
+        "estimates are no longer finite",
+        lambda: client.select(np.full((4, 3), 0.577)),
+        fsl.NumericalError,
+    )
+    assert client.n_open == 0 and client.select(np.zeros((4, 3))).id == 0
+
+
+def test_what_was_gathered_must_fit_a_download_that_comes_by_itself():
+    """On A = 10¹² I an observation with a weight of 10¹² is nothing special; on A = 10⁻⁶ I it is all that there is."""
+    heavy = fsl.make(
+        "async", **SIZES, ridge=1e-6, weighting=lambda norm, sigma: 1e12, trigger="never"
+    )
+    client, layers = fsl.Client(heavy), np.arange(heavy.n_layers)
+
+    def knows(scale):
+        return Download(
+            layers,
+            np.tile(pack_upper(scale * np.eye(3)), (len(layers), 1)),
+            np.zeros((len(layers), 3)),
+        )
+
+    client.apply(knows(1e12))
+    client.observe(client.select(np.full((4, 3), 0.5)), 0.1)
+    before = [client.layer(layer) for layer in layers]
+    refused(
+        "no longer positive definite, or hardly",
+        lambda: client.apply(knows(1e-6)),
+        fsl.NumericalError,
+    )
+    np.testing.assert_equal([client.layer(layer) for layer in layers], before)
+    client.apply(knows(1e13))
+    assert client.layer(0)["gram"][0, 0] == 1e13 and client.upload().pulls.tolist() == [1]
+
+
+def test_a_mask_leaves_only_the_arms_that_are_there():
+    client = fsl.Client(fsl.make("async", **SIZES))
+    for arm in range(4):
+        mask = np.arange(4) == arm
+        assert client.select(contexts(np.random.default_rng(arm)), mask=mask).arm == arm
+
+
+def upload_with(algorithm, gram, moment=None, layer=0, client_id=0, asking=()):
+    moment = np.zeros(3) if moment is None else moment
+    gram, moment = pack_upper(np.asarray(gram, float))[None], np.asarray(moment, float)[None]
+    return Upload(client_id, np.array([layer]), gram, moment, np.array([9]), asking)
+
+
+def test_an_upload_that_makes_no_sense_is_refused_and_changes_nothing():
+    algorithm = fsl.make("async", **SIZES)
+    server = fsl.Server(algorithm)
+    before = [server.layer(layer) for layer in range(algorithm.n_layers)]
+    refused("NaN or infinity", lambda: server.merge(upload_with(algorithm, np.eye(3) * np.nan)))
+    refused(
+        "different ones of 0 to", lambda: server.merge(upload_with(algorithm, np.eye(3), layer=99))
+    )
+    refused("must have the shape", lambda: server.merge(upload_with(algorithm, np.eye(4))))
+    refused("has the trace -3", lambda: server.merge(upload_with(algorithm, -np.eye(3))))
+    refused(
+        "its pulls can give 0 to 9", lambda: server.merge(upload_with(algorithm, 4 * np.eye(3)))
+    )
+    refused(
+        "not positive semi-definite",
+        lambda: server.merge(upload_with(algorithm, np.diag([1.0, -0.1, 1.0]))),
+    )
+    refused("use merge", lambda: server.barrier([]))
+    for layer, known in enumerate(before):
+        assert all(
+            np.array_equal(known[name], server.layer(layer)[name])
+            for name in ("gram", "inverse", "moment", "theta_hat")
+        )
+    assert server.n_syncs == 0
+    together = fsl.Server(fsl.make("sync", **SIZES))
+    refused("use barrier", lambda: together.merge(upload_with(algorithm, np.eye(3))))
+    refused(
+        "needs the uploads of all 2 clients",
+        lambda: together.barrier([upload_with(algorithm, np.eye(3))]),
+    )
+
+
+def test_a_download_that_is_not_positive_definite_is_refused():
+    algorithm = fsl.make("async", **SIZES)
+    client = fsl.Client(algorithm)
+    bad = Download(np.array([0]), pack_upper(-np.eye(3))[None], np.zeros((1, 3)))
+    refused("not positive definite", lambda: client.apply(bad), fsl.NumericalError)
+    assert np.array_equal(client.layer(0)["gram"], algorithm.setting.ridge * np.eye(3))
+
+
+def test_packing_keeps_the_upper_triangle():
+    matrix = np.arange(9.0).reshape(3, 3)
+    assert np.array_equal(unpack_upper(pack_upper(matrix), 3), np.triu(matrix))
+
+
+def test_files_of_something_else_are_refused(tmp_path):
+    algorithm, other = fsl.make("async", **SIZES), fsl.make("async", **SIZES, C=0.5)
+    client, server = (
+        fsl.Client(algorithm).save(tmp_path / "client"),
+        fsl.Server(algorithm).save(tmp_path / "server"),
+    )
+    refused("it is a server's, not a client's", lambda: fsl.Client.load(server, algorithm))
+    refused("it is a client's, not a server's", lambda: fsl.Server.load(client, algorithm))
+    refused(
+        "its algorithm.trigger.parameters.C is 1.0, not 0.5", lambda: fsl.Client.load(client, other)
+    )
+    server.write_bytes(server.read_bytes()[:-3])
+    refused("is damaged or cut short", lambda: fsl.Server.load(server, algorithm))
+    arrays, rest = read_archive(client)
+    write_archive(client, {name: values for name, values in arrays.items() if name != "held"}, rest)
+    refused(
+        "does not hold a client: .*its held must be", lambda: fsl.Client.load(client, algorithm)
+    )

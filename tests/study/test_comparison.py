@@ -1,0 +1,419 @@
+"""fsl.compare and `fedsuplin compare`: the same problem and seeds for several policies."""
+
+import concurrent.futures
+import csv
+import dataclasses
+import json
+import math
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fedsuplin as fsl
+from fedsuplin._shared.statistics import compute_standard_error
+from fedsuplin.algorithm.making import list_suitable_variants
+from fedsuplin.cli.main.root_command import root_command
+
+PROBLEM = fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1)
+NAMES = ["async", "sync", "oful", "uniform"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fsl.compare(NAMES, PROBLEM, seeds=4, horizon=2000)
+
+
+def test_each_run_is_the_run_one_gets_alone(found):
+    for name in NAMES:
+        for seed, result in enumerate(found.runs[name]):
+            alone = fsl.run(
+                name, fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1, seed=seed), horizon=2000
+            )
+            assert (alone.regret == result.regret).all() and (
+                alone.communication == result.communication
+            ).all()
+            assert result.seed == seed
+
+
+def test_threads_change_nothing(found):
+    one = fsl.compare(NAMES, PROBLEM, seeds=4, horizon=2000, threads=1)
+    for name in NAMES:
+        assert (one.last(name, "regret") == found.last(name, "regret")).all()
+
+
+def test_means_and_standard_errors_are_over_the_seeds(found):
+    row = next(row for row in found.rows() if row["policy"] == "async")
+    values = np.array([result.regret[-1] for result in found.runs["async"]])
+    assert row["regret"] == pytest.approx(values.mean())
+    assert row["regret_error"] == pytest.approx(values.std(ddof=1) / 2)
+    assert row["percent_of_uniform"] == pytest.approx(
+        100 * values.mean() / np.mean([r.uniform_regret[-1] for r in found.runs["async"]])
+    )
+    assert math.isnan(compute_standard_error(np.array([1.0])))
+
+
+def test_the_band_is_students_95_percent_interval(found):
+    from scipy import stats
+
+    pulls, mean, half = found.curve("oful", "regret")
+    values = np.array([result.regret for result in found.runs["oful"]])
+    low, high = stats.t.interval(0.95, 3, values.mean(axis=0), stats.sem(values, axis=0))
+    np.testing.assert_allclose((mean - half)[50:], low[50:])
+    np.testing.assert_allclose((mean + half)[50:], high[50:])
+    assert len(pulls) == len(mean)
+
+
+def test_bounds_grow_with_the_pulls_of_the_curve(found):
+    pulls = np.array([100, 1000])
+    np.testing.assert_allclose(
+        found.bound_curve("oful", "regret", pulls), 4 * np.sqrt(pulls * np.log(pulls))
+    )
+    assert (
+        found.bound_curve("oful", "communication", pulls) is None
+        and found.bound_curve("uniform", "regret", pulls) is None
+    )
+
+
+def test_constants_go_to_the_policies_that_take_them():
+    found = fsl.compare(
+        ["async", "oful", "uniform"],
+        PROBLEM,
+        seeds=1,
+        horizon=200,
+        C=0.3,
+        alpha_scale=0.7,
+        preset="theory",
+    )
+    assert found.algorithms["async"].trigger.C == 0.3
+    assert (
+        found.algorithms["async"].noise.alpha_scale
+        == found.algorithms["oful"].noise.alpha_scale
+        == 0.7
+    )
+    with pytest.raises(fsl.UnknownName, match="unknown keyword for oful, uniform 'C'"):
+        fsl.compare(["oful", "uniform"], PROBLEM, seeds=1, horizon=200, C=0.3)
+
+
+def test_labels_compositions_and_objects_may_be_compared():
+    gossip = fsl.Variant(trigger="periodic", lazy=False)
+    found = fsl.compare({"a": "async+robust", "b": gossip}, PROBLEM, seeds=[3, 5], horizon=300)
+    assert list(found.runs) == ["a", "b"] and [result.seed for result in found.runs["b"]] == [3, 5]
+
+
+def test_a_single_policy_may_be_given_by_its_name():
+    assert list(fsl.compare("async+robust", PROBLEM, seeds=1, horizon=50).runs) == ["async+robust"]
+
+
+def test_a_problem_may_be_a_function_of_the_seed():
+    found = fsl.compare(
+        ["pe"], lambda seed: fsl.FixedArmsProblem(2, 4, 2, seed=seed + 10), seeds=2, horizon=300
+    )
+    assert [result.seed for result in found.runs["pe"]] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fsl.compare([], PROBLEM, horizon=10), "name at least one policy"),
+        (
+            lambda: fsl.compare(["oful"], PROBLEM, seeds=0, horizon=10),
+            "seeds must be a whole number of at least 1",
+        ),
+        (lambda: fsl.compare(["oful"], PROBLEM, seeds=[], horizon=10), "at least one seed"),
+        (
+            lambda: fsl.compare(["oful"], PROBLEM, seeds=[1, 2, 1], horizon=10),
+            "runs are in the comparison twice",
+        ),
+        (
+            lambda: fsl.compare(["oful"], "synthetic", horizon=10),
+            r"such as fsl.SyntheticProblem.*, not 'synthetic'",
+        ),
+        (
+            lambda: fsl.compare(["oful"], lambda seed: seed, horizon=10),
+            r"a function from a seed to one, not 0",
+        ),
+        (
+            lambda: fsl.compare([fsl.Variant()], PROBLEM, horizon=10),
+            r"labels with .* a Variant each.*not Variant\(",
+        ),
+        (
+            lambda: fsl.compare(fsl.Variant(), PROBLEM, horizon=10),
+            r"labels with .* a Variant each.*not Variant\(",
+        ),
+        (lambda: fsl.compare(3, PROBLEM, horizon=10), "policies are names, .*, not 3"),
+        (lambda: fsl.compare({"a": 3}, PROBLEM, horizon=10), "a variant is a name.*, not 3"),
+        (lambda: fsl.compare(["oful"], PROBLEM), "says how many pulls"),
+        (
+            lambda: fsl.compare(["oful"], PROBLEM, horizon=0),
+            "horizon must be a whole number of at least 1, not 0",
+        ),
+        (
+            lambda: fsl.compare(["oful"], PROBLEM, horizon=10, threads=0),
+            "threads must be a whole number of at least 1, not 0",
+        ),
+        (lambda: fsl.compare(["pe"], PROBLEM, horizon=10), "pe needs fixed arms"),
+        (
+            lambda: fsl.compare(
+                ["oful"], fsl.ArrayProblem(np.zeros((4, 2, 2)), [0] * 4, theta=[1, 0])
+            ),
+            "has no seed to change",
+        ),
+    ],
+)
+def test_what_can_not_be_compared_is_refused(call, message):
+    with pytest.raises(fsl.InvalidInput, match=message):
+        call()
+
+
+def test_a_frame_without_pandas_says_what_to_install(found, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fsl.MissingExtra, match=r"pip install 'fedsuplin\[frame\]'"):
+        found.to_frame()
+
+
+def test_a_run_that_fails_fails_the_comparison_with_its_error():
+    broken = fsl.Variant(weighting=lambda norm, sigma: -1.0)
+    with pytest.raises(fsl.PluginError, match="negative or not finite, at pull 0"):
+        fsl.compare({"broken": broken, "oful": "oful"}, PROBLEM, seeds=2, horizon=100)
+
+
+def test_ctrl_c_keeps_the_runs_that_were_finished():
+    def impatient(done, total, policy):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    found = fsl.compare(
+        ["oful", "async"], PROBLEM, seeds=3, horizon=2000, threads=1, progress=impatient
+    )
+    assert not found.complete and sum(len(runs) for runs in found.runs.values()) == 3
+
+
+def test_ctrl_c_ends_the_runs_under_way(monkeypatch):
+    def pressed(*_, **__):
+        time.sleep(0.5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "wait", pressed)
+    began = time.perf_counter()
+    found = fsl.compare(["async"], PROBLEM, seeds=2, horizon=10**9)
+    assert (
+        not found.complete
+        and found.runs == {}
+        and found.rows() == []
+        and time.perf_counter() - began < 10
+    )
+
+
+def stopped_after(runs):
+    def impatient(done, total, policy):
+        if done == runs:
+            raise KeyboardInterrupt
+
+    return fsl.compare(
+        ["oful", "async"], PROBLEM, seeds=range(5, 9), horizon=500, threads=1, progress=impatient
+    )
+
+
+def words_in(figure):
+    return " ".join([figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)])
+
+
+@pytest.mark.parametrize(
+    ("runs", "over", "played"), [(3, "1 to 2 of 4 seeds", (5, 6)), (2, "1 of 4 seeds", (5,))]
+)
+def test_a_comparison_that_was_stopped_says_how_many_seeds_were_played(runs, over, played):
+    found = stopped_after(runs)
+    assert found.over == over and found.played == played and found.seeds == (5, 6, 7, 8)
+    assert (
+        f"Comparison over {over}" in repr(found)
+        and f"Comparison over {over}" in found._repr_html_()
+    )
+    assert over in words_in(found.plot()) and "4 seeds)" in words_in(found.plot())
+    assert ("confidence band" in words_in(found.plot())) == (
+        runs == 3
+    )  # which takes two seeds of a policy
+
+
+def test_one_seed_has_no_spread_and_none_is_shown():
+    found = fsl.compare(["oful"], PROBLEM, seeds=1, horizon=100)
+    assert (
+        repr(found).startswith("Comparison over one seed\n")
+        and "nan" not in repr(found)
+        and "±" not in repr(found)
+    )
+    assert "(one seed)" in words_in(found.plot()) and "band" not in words_in(found.plot())
+    assert "Comparison over one seed<" in found._repr_html_()
+
+
+def test_a_figure_of_no_finished_run_says_so():
+    found = dataclasses.replace(stopped_after(1), runs={})
+    assert [text.get_text() for axes in found.plot().axes for text in axes.texts] == [
+        "no run was finished"
+    ] * 2
+
+
+def test_policies_for_fixed_arms_suit_a_problem_that_has_them():
+    assert "pe" not in list_suitable_variants(PROBLEM) and {
+        "async",
+        "oful",
+        "uniform",
+        "robust",
+    } <= set(list_suitable_variants(PROBLEM))
+    assert {"pe", "fed-pe", "async"} <= set(list_suitable_variants(fsl.FixedArmsProblem(2, 3, 2)))
+
+
+def test_the_figure_has_both_panels_and_dashed_bounds_on_request(found, tmp_path):
+    plain, bounds = found.plot(tmp_path / "a.png"), found.plot(bounds=True)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    regret, communication = plain.axes
+    assert len(regret.lines) == 4 and len(communication.lines) == 2  # two of them talk
+    assert len(bounds.axes[0].lines) == 4 + 3 and len(bounds.axes[1].lines) == 2 + 2
+    assert "thin dashed" in bounds.get_suptitle() and "dashed" not in plain.get_suptitle()
+    assert regret.get_yscale() == communication.get_yscale() == "log"
+
+
+def test_every_policy_of_a_comparison_of_all_has_a_colour_of_its_own_and_no_line_runs_through_the_legend():
+    names = list_suitable_variants(PROBLEM)
+    figure = fsl.compare(names, PROBLEM, seeds=1, horizon=100).plot(bounds=True)
+    regret, (legend,) = figure.axes[0], figure.legends
+    curves = [line for line in regret.lines if not line.get_label().startswith("_")]
+    assert len(names) > 10 and len({line.get_color() for line in curves}) == len(curves) == len(
+        names
+    )
+    figure.draw_without_rendering()
+    assert regret.get_legend() is None and not any(
+        axes.bbox.overlaps(legend.get_window_extent()) for axes in figure.axes
+    )
+
+
+def test_policies_that_do_not_talk_leave_a_panel_that_says_so():
+    figure = fsl.compare(["oful"], PROBLEM, seeds=1, horizon=100).plot()
+    assert [text.get_text() for text in figure.axes[1].texts] == ["no communication"]
+
+
+def test_files_hold_what_was_measured(found, tmp_path):
+    found.write_csv(tmp_path / "table.csv")
+    found.write_curves(tmp_path / "curves.csv")
+    table, rows = (
+        list(csv.DictReader((tmp_path / name).read_text().splitlines()))
+        for name in ("table.csv", "curves.csv")
+    )
+    assert [row["policy"] for row in table] == NAMES and float(table[0]["regret"]) == found.rows()[
+        0
+    ]["regret"]
+    assert len(rows) == sum(len(result.pulls) for runs in found.runs.values() for result in runs)
+    assert len(found.to_frame()) == len(rows)
+
+
+# --- on the command line -------------------------------------------------------------------------------------------------
+
+SMALL = ("--dim", "4", "--arms", "5", "--clients", "4", "--horizon", "400", "--seeds", "2")
+
+
+def called(*arguments, code=0):
+    result = CliRunner().invoke(root_command, ["compare", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_command_compares_all_that_suit_and_shows_table_1():
+    told = called(*SMALL)
+    for name in list_suitable_variants(PROBLEM):
+        assert name in told
+    assert "Table 1 of the paper" in told and "d M^(3/2)" in told and "fed-pe" not in told
+
+
+def test_the_command_writes_files_and_json(tmp_path):
+    told = json.loads(called("async", "oful", *SMALL, "--json", "--bounds", "--out", str(tmp_path)))
+    assert [row["policy"] for row in told["policies"]] == ["async", "oful"] and told["seeds"] == [
+        0,
+        1,
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "comparison.csv",
+        "comparison.png",
+        "curves.csv",
+    ]
+    assert told["policies"][0]["regret_bound"] == "√(d T log³ T)"
+
+
+@pytest.fixture
+def pressed_after(monkeypatch):
+    """Ctrl-C once so many runs are done."""
+
+    def press(runs):
+        def waiting(futures, return_when):
+            if len(futures) == 4 - runs:
+                raise KeyboardInterrupt
+            first = next(iter(futures))
+            return concurrent.futures.wait([first])
+
+        monkeypatch.setattr(comparison, "wait", waiting)
+
+    return press
+
+
+def test_ctrl_c_before_the_first_run_is_done_leaves_the_files_of_an_earlier_comparison(
+    tmp_path, pressed_after
+):
+    called("async", "oful", *SMALL, "--out", str(tmp_path))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    pressed_after(0)
+    told = called("async", "oful", *SMALL, "--threads", "1", "--out", str(tmp_path), code=130)
+    assert told == "stopped before any run was finished: nothing was written\n"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    data = json.loads(called("async", "oful", *SMALL, "--json", "--out", str(tmp_path), code=130))
+    assert (
+        data["policies"] == data["seeds"] == data["files"] == []
+        and "nothing was written" in data["notices"][0]
+    )
+
+
+def test_an_interrupted_comparison_says_how_many_seeds_were_played(pressed_after):
+    pressed_after(2)
+    told = called("async", "oful", *SMALL, "--threads", "1", code=130)
+    assert (
+        "1 of 2 seeds" in told
+        and "standard error" not in told
+        and "stopped early: 1 of 2 seeds played" in told
+    )
+    data = json.loads(called("async", "oful", *SMALL, "--threads", "1", "--json", code=130))
+    assert data["seeds"] == [0] and data["notices"] == ["stopped early: 1 of 2 seeds played"]
+    pressed_after(1)
+    assert "stopped early: 1 of 2 seeds played, none of oful" in called(
+        "async", "oful", *SMALL, "--threads", "1", code=130
+    )
+
+
+def test_the_table_of_one_seed_says_one_seed():
+    told = called("oful", *SMALL[:-1], "1")
+    assert "one seed" in told and "±" not in told
+
+
+def test_the_command_compares_on_fixed_arms():
+    assert "fed-pe" in called("pe", "fed-pe", "async", "--problem", "fixed-arms", *SMALL)
+
+
+def test_set_reaches_the_problem_and_the_policies():
+    own = json.loads(
+        called("fed-pe", "--problem", "fixed-arms", "--set", "own_thetas=true", *SMALL, "--json")
+    )
+    one = json.loads(
+        called("fed-pe", "--problem", "fixed-arms", "--set", "own_thetas=false", *SMALL, "--json")
+    )
+    assert (
+        own["policies"][0]["bytes_up"] > one["policies"][0]["bytes_up"]
+    )  # a sum for each arm, or one for all
+    told = json.loads(
+        called("async-linucb", "--set", "gamma_u=1", "--set", "gamma_d=1", *SMALL, "--json")
+    )
+    assert told["policies"][0]["communication"] == 400 * 4
+
+
+def test_the_command_refuses_what_it_can_not_do():
+    assert "pe needs fixed arms" in called("pe", *SMALL, code=2)
+    assert "oful has no use for --C" in called("oful", "-C", "1", *SMALL, code=2)
+    assert "unknown variant 'asinc'. Did you mean 'async'" in called("asinc", *SMALL, code=2)
