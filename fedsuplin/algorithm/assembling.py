@@ -31,7 +31,7 @@ def check_preset(preset: str) -> None:
 def assemble_algorithm(
     variant: str | Variant,
     parts: Mapping[str, Any],
-    parameters: Mapping[str, Any],
+    parameters: dict[str, Any],
     *,
     dim: int,
     n_arms: int,

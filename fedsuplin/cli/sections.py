@@ -16,8 +16,8 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 class SectionedCommand(click.Command):
     """Lists options under the heading that each was declared with, between its arguments and the rest of its manual."""
 
-    def __init__(self, *args: Any, manual: Manual, **kwargs: Any) -> None:
-        super().__init__(*args, short_help=manual.summary, **kwargs)
+    def __init__(self, name: str | None = None, *, manual: Manual, **kwargs: Any) -> None:
+        super().__init__(name, short_help=manual.summary, **kwargs)
         self.manual = manual
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

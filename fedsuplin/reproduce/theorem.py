@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsuplin.reproduce.figures import compact
-
 from .._shared.arrays import Floats
+from .._shared.text import format_compact
 from ..algorithm.making import make
 from ..contracts.claims import Bound
 from .experiment import Case, Experiment, Measured
@@ -45,7 +44,7 @@ class Theorem(Experiment):
             "of its own, since the constants depend on it",
             "policies": "the preset `theory`: δ = 0.05, λ = B = 1, C = 1/M², D = T_c ln T_c/(d²M), every radius at its full "
             "size; told the noise's σ",
-            "seeds": f"{self.n_seeds}, but for long T as many as make {compact(PULLS)} pulls in all, and at least {FEWEST}"
+            "seeds": f"{self.n_seeds}, but for long T as many as make {format_compact(PULLS)} pulls in all, and at least {FEWEST}"
             if self.options.seeds is None
             else f"{self.n_seeds}",
         }
@@ -165,7 +164,7 @@ def keep_decades(found: list[HorizonRuns]) -> list[HorizonRuns]:
 
 def format_by_horizon(found: list[HorizonRuns], what: str) -> str:
     return ", ".join(
-        f"{format_mean_error(getattr(each, what))} ({compact(each.T)})"
+        f"{format_mean_error(getattr(each, what))} ({format_compact(each.T)})"
         for each in keep_decades(found)
     )
 
@@ -184,7 +183,7 @@ def judge_regret_growth(found: list[HorizonRuns]) -> Verdict:
         "theorem",
         last.setting,
         f"R_T/√(dT): {format_by_horizon(found, 'ratio')}; R_T grows like T^p with p = {format_mean_error(powers)} "
-        f"from T = {compact(before.T)} to {compact(last.T)}",
+        f"from T = {format_compact(before.T)} to {format_compact(last.T)}",
         compute_difference(powers, np.full_like(powers, 0.5)).less,
     )
 
@@ -195,7 +194,7 @@ def judge_regret_bound(found: list[HorizonRuns]) -> Verdict:
         f"R_T is below {found[0].order('regret').text} with the constant 1, at every T",
         "ours",
         found[0].setting,
-        f"{100 * max(shares):.2g} % of it at most, {100 * shares[-1]:.2g} % at T = {compact(found[-1].T)}",
+        f"{100 * max(shares):.2g} % of it at most, {100 * shares[-1]:.2g} % at T = {format_compact(found[-1].T)}",
         judge(max(shares) < 1),
     )
 
@@ -247,7 +246,7 @@ def judge_communication_bound(found: list[HorizonRuns]) -> Verdict:
         f"communication is below {found[0].order('communication').text} with the constant 1, which the theorem leaves open",
         "ours",
         found[0].setting,
-        f"{format_number(min(shares))} to {format_number(max(shares))} times that, {format_number(shares[-1])} at T = {compact(found[-1].T)}",
+        f"{format_number(min(shares))} to {format_number(max(shares))} times that, {format_number(shares[-1])} at T = {format_compact(found[-1].T)}",
         judge(max(shares) < 1),
     )
 
@@ -285,6 +284,6 @@ def judge_layers_reached(last: HorizonRuns) -> Verdict:
         "the horizon is long enough for the layers past the first",
         "ours",
         last.sigma,
-        f"worked out, not counted: layer 0 wants about d (α_0/w̄_0)² = {format_number(share)} T pulls at T = {compact(last.T)}{ends}",
+        f"worked out, not counted: layer 0 wants about d (α_0/w̄_0)² = {format_number(share)} T pulls at T = {format_compact(last.T)}{ends}",
         outcome,
     )

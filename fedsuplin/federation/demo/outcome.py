@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 
 from ..ledger import Ledger
-from .demo import Demo
 from .player import read_notes
 from .screen import describe_totals, format_times, join_totals
 from .standing import add_up_clients
 from .world import DIM, World
+
+if TYPE_CHECKING:
+    from .demo import Demo
 
 
 class Reconciliation(NamedTuple):

@@ -6,15 +6,18 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .demo import Demo
 from .standing import add_up_clients
 from .world import ARMS, DIM, NOISE
+
+if TYPE_CHECKING:
+    from .demo import Demo
 
 MOST_EVENTS_SHOWN = 12  # on the screen
 LINE_SECONDS = 2.0  # between lines, where nobody watches a screen

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .demo import Demo
+if TYPE_CHECKING:
+    from .demo import Demo
 
 
 @dataclass
