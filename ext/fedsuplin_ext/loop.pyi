@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsuplin.algorithm import Algorithm
-from fedsuplin.problem import Chunk
+from fedsuplin.contracts.stream import Chunk
 
 from .rules import Rule
 
