@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import fedsuplin as fsl
+from fedsuplin.plugin import Chunk, Problem, Stream
 
 Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
 """The contexts (pulls × arms × dim) of the pulls with these numbers; each pull takes the same number of draws."""
@@ -51,7 +52,7 @@ class Law:
         return f"{self.what} ({sizes})"
 
 
-class Sequence(fsl.Problem):
+class Sequence(Problem):
     """A law with a seed: hidden θ, Gaussian noise, clients in turns, arms in random order."""
 
     def __init__(self, law: Law, n_clients: int, seed: int) -> None:
@@ -69,7 +70,7 @@ class Sequence(fsl.Problem):
         return SequenceStream(self)
 
 
-class SequenceStream(fsl.Stream):
+class SequenceStream(Stream):
     """One pass; one generator for each purpose, so that what it yields does not depend on how it is cut."""
 
     def __init__(self, problem: Sequence) -> None:
@@ -78,12 +79,12 @@ class SequenceStream(fsl.Stream):
             np.random.default_rng(seed) for seed in problem.stream_seeds
         )
 
-    def take(self, n: int) -> fsl.Chunk:
+    def take(self, n: int) -> Chunk:
         problem, pulls = self._problem, np.arange(self._start, self._start + n)
         self._start += n
         contexts = problem.draw(self._contexts, pulls)
         order = self._order.random((n, problem.n_arms)).argsort(axis=1)
-        return fsl.Chunk.of(
+        return Chunk.of(
             np.take_along_axis(contexts, order[:, :, None], axis=1),
             pulls % problem.n_clients,
             theta=problem.theta,

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import fedsuplin as fsl
+from fedsuplin.plugin import Problem
 
 LAYERED = ("async", "sync", "variance", "robust", "suplinucb")
 OPTIMISM = ("oful", "fedlinucb", "async-linucb", "dislinucb")
@@ -61,7 +62,7 @@ class Case:
 
     name: str
     horizon: int
-    make: Callable[..., fsl.Problem]
+    make: Callable[..., Problem]
     clairvoyant: bool = True
     """Could a linear score come near the best arm? If not, the ratio is of what is gained over uniform play, not of regret."""
 
@@ -75,7 +76,7 @@ def synthetic(
     horizon: int,
     kind: Any = fsl.SyntheticProblem,
 ) -> Case:
-    def make(variant: str, seed: int, **attack: Any) -> fsl.Problem:
+    def make(variant: str, seed: int, **attack: Any) -> Problem:
         noise = (
             {"noise": "bounded", "R": 1.0, "sigma_high": sd}
             if variant == "variance"
@@ -165,7 +166,7 @@ class Plan:
         return result.regret[-1] / result.uniform_regret[-1], result.communication[-1], late
 
 
-def theorem_D(variant: str, problem: fsl.Problem, rounds: int) -> float:
+def theorem_D(variant: str, problem: Problem, rounds: int) -> float:
     sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients}
     return fsl.make(variant, **sizes, horizon=rounds * problem.n_clients, preset="theory").trigger.D
 

@@ -20,6 +20,7 @@ import fedsuplin as fsl
 from fedsuplin.algorithm.making import make_for
 from fedsuplin.microbench.settings import HORIZON, NOISE, PAPER
 from fedsuplin.microbench.timing import take_best
+from fedsuplin.plugin import Setting
 from fedsuplin.simulation.loop import choose_chunk_size
 from fedsuplin_ext.loop import Engine
 
@@ -65,7 +66,7 @@ def test_a_python_trigger_plays_the_pulls_of_the_built_in(triggers):
 
 def test_weights_that_matter_are_the_same_in_numba_and_in_python(demo):
     weighting = demo.SmoothCorruption(corruption=NOISE["robust"]["corruption"]).bind(
-        fsl.Setting(**PAPER, horizon=HORIZON, ridge=0.1)
+        Setting(**PAPER, horizon=HORIZON, ridge=0.1)
     )
     forms = weighting, weighting.weight
     assert_same_pulls(

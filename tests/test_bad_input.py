@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput, NumericalError, UnknownName
 
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 100}
 
@@ -87,7 +88,7 @@ def with_entry(shape, at, value):
     ],
 )
 def test_arrays_that_can_not_be_played_are_refused(changes, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         arrays(**changes)
 
 
@@ -161,14 +162,12 @@ def test_the_layout_of_an_array_does_not_matter(layout):
     ],
 )
 def test_parameters_out_of_range_are_refused(changes, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.make("async", **(SIZES | changes))
 
 
 def test_an_unknown_way_to_sync_is_refused():
-    with pytest.raises(
-        fsl.UnknownName, match="unknown way to sync 'some'.*Available: all, one, push"
-    ):
+    with pytest.raises(UnknownName, match="unknown way to sync 'some'.*Available: all, one, push"):
         fsl.make("async", **SIZES, syncs="some")
 
 
@@ -186,7 +185,7 @@ def test_an_unknown_way_to_sync_is_refused():
     ],
 )
 def test_parameters_of_the_other_variants_out_of_range_are_refused(variant, changes, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.make(variant, **SIZES, **changes)
 
 
@@ -246,7 +245,7 @@ def test_parameters_of_the_other_variants_out_of_range_are_refused(variant, chan
     ],
 )
 def test_unknown_names_list_the_choices_and_the_nearest(call, message):
-    with pytest.raises(fsl.UnknownName, match=message):
+    with pytest.raises(UnknownName, match=message):
         call()
 
 
@@ -262,53 +261,53 @@ def test_unknown_names_list_the_choices_and_the_nearest(call, message):
     ],
 )
 def test_synthetic_problems_check_what_they_are_given(changes, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.SyntheticProblem(3, 4, 2, **changes)
 
 
 def test_parameters_of_a_noise_object_belong_in_the_object():
     from fedsuplin_plugins.noise import Gaussian
 
-    with pytest.raises(fsl.InvalidInput, match="belong in it"):
+    with pytest.raises(InvalidInput, match="belong in it"):
         fsl.SyntheticProblem(3, 4, 2, noise=Gaussian(0.2), noise_scale=0.3)
     assert fsl.SyntheticProblem(3, 4, 2, noise=Gaussian(0.2)).noise_scale == 0.2
 
 
 def test_a_run_needs_a_length():
-    with pytest.raises(fsl.InvalidInput, match="give horizon="):
+    with pytest.raises(InvalidInput, match="give horizon="):
         fsl.run("async", fsl.SyntheticProblem(3, 4, 2))
 
 
 @pytest.mark.parametrize("given", ["synthetic", None, fsl.SyntheticProblem, np.zeros((3, 2))])
 def test_a_run_needs_a_problem_and_says_how_one_is_made(given):
     with pytest.raises(
-        fsl.InvalidInput, match=r"must be a Problem, such as fsl.SyntheticProblem\(.*, not "
+        InvalidInput, match=r"must be a Problem, such as fsl.SyntheticProblem\(.*, not "
     ):
         fsl.run("async", given, horizon=100)
 
 
 def test_the_horizon_may_not_be_shorter_than_the_run():
     algorithm = fsl.make("async", **(SIZES | {"horizon": 5}))
-    with pytest.raises(fsl.InvalidInput, match="made for a horizon of 5 pulls, but the run has 10"):
+    with pytest.raises(InvalidInput, match="made for a horizon of 5 pulls, but the run has 10"):
         fsl.run(algorithm, arrays())
     assert fsl.run(algorithm, arrays(), horizon=5).n_pulls == 5  # a prefix, by explicit wish
 
 
 def test_a_run_may_not_be_longer_than_its_problem():
     with pytest.raises(
-        fsl.InvalidInput, match="horizon=11 is longer than the problem, which has 10 pulls"
+        InvalidInput, match="horizon=11 is longer than the problem, which has 10 pulls"
     ):
         fsl.run("async", arrays(), horizon=11)
 
 
 def test_algorithm_and_problem_must_have_the_same_sizes():
     algorithm = fsl.make("async", **(SIZES | {"n_arms": 5}))
-    with pytest.raises(fsl.InvalidInput, match="n_arms is 5 in the algorithm and 4 in the problem"):
+    with pytest.raises(InvalidInput, match="n_arms is 5 in the algorithm and 4 in the problem"):
         fsl.run(algorithm, arrays())
 
 
 def test_keywords_for_an_algorithm_that_is_already_made_are_refused():
-    with pytest.raises(fsl.InvalidInput, match="already made, so C can't be given"):
+    with pytest.raises(InvalidInput, match="already made, so C can't be given"):
         fsl.run(fsl.make("async", **SIZES), arrays(), C=1.0)
 
 
@@ -316,7 +315,7 @@ def test_sync_needs_clients_in_rounds():
     clients = np.arange(10) % 2
     clients[[6, 7]] = 1
     with pytest.raises(
-        fsl.InvalidInput,
+        InvalidInput,
         match=r"every 2 pulls must hold each client once; pulls 6 to 7 have clients \[1, 1\]",
     ):
         fsl.run("sync", arrays(clients=clients))
@@ -327,23 +326,23 @@ def test_sync_needs_clients_in_rounds():
 
 def test_sync_refuses_an_arrival_without_rounds():
     for arrival in ("random", "click-leave"):
-        with pytest.raises(fsl.InvalidInput, match="arrival must be 'round-robin'"):
+        with pytest.raises(InvalidInput, match="arrival must be 'round-robin'"):
             fsl.run("sync", fsl.SyntheticProblem(3, 4, 2, arrival=arrival), horizon=100)
 
 
 def test_sync_needs_whole_rounds():
-    with pytest.raises(fsl.InvalidInput, match="divisible by n_clients: 101 is not by 2"):
+    with pytest.raises(InvalidInput, match="divisible by n_clients: 101 is not by 2"):
         fsl.run("sync", fsl.SyntheticProblem(3, 4, 2), horizon=101)
 
 
 @pytest.mark.parametrize("record", ["some", "", 0, -3, 2.5])
 def test_record_is_checked(record):
-    with pytest.raises(fsl.InvalidInput, match="record must be"):
+    with pytest.raises(InvalidInput, match="record must be"):
         fsl.run("async", arrays(), record=record)
 
 
 def test_chunk_is_checked():
-    with pytest.raises(fsl.InvalidInput, match="chunk must be a whole number"):
+    with pytest.raises(InvalidInput, match="chunk must be a whole number"):
         fsl.run("async", arrays(), chunk=0)
 
 
@@ -379,7 +378,7 @@ def test_a_third_partys_contexts_are_looked_at(value, message):
         chunk.contexts[2, 0, 1] = value
         return chunk
 
-    with pytest.raises(fsl.InvalidInput, match=f"round 2, arm 1 {message}"):
+    with pytest.raises(InvalidInput, match=f"round 2, arm 1 {message}"):
         fsl.run("async", Streams(fsl.SyntheticProblem(3, 4, 2), spoil), horizon=4)
 
 
@@ -387,7 +386,7 @@ def test_the_engine_itself_refuses_a_client_out_of_range():
     problem = Streams(
         fsl.SyntheticProblem(3, 4, 2), replaced(clients=np.array([0, 1, 7, 0], np.int32))
     )
-    with pytest.raises(fsl.InvalidInput, match=r"client 7 is out of range, at pull 2"):
+    with pytest.raises(InvalidInput, match=r"client 7 is out of range, at pull 2"):
         fsl.run("async", problem, horizon=4)
 
 
@@ -395,7 +394,7 @@ def test_the_engine_itself_refuses_a_client_that_comes_twice_in_a_round():
     problem = Streams(
         fsl.SyntheticProblem(3, 4, 2), replaced(clients=np.array([0, 1, 1, 1], np.int32))
     )
-    with pytest.raises(fsl.InvalidInput, match=r"client 1 came twice, at pull 3"):
+    with pytest.raises(InvalidInput, match=r"client 1 came twice, at pull 3"):
         fsl.run("sync", problem, horizon=4)
 
 
@@ -442,7 +441,7 @@ def test_the_engine_itself_refuses_chunks_that_do_not_fit(changes):
 )
 def test_a_chunk_that_somebody_made_by_hand_has_the_engines_types(changes, message):
     problem = Streams(fsl.SyntheticProblem(3, 4, 2), replaced(**changes))
-    with pytest.raises(fsl.InvalidInput, match=re.escape(f"the chunk's {message}")):
+    with pytest.raises(InvalidInput, match=re.escape(f"the chunk's {message}")):
         fsl.run("async", problem, horizon=4)
 
 
@@ -459,7 +458,7 @@ def test_a_gram_matrix_that_overflows_ends_the_run_with_what_was_recorded():
     for trigger in ("always", "never"):
         for lazy in (True, False):
             with pytest.raises(
-                fsl.NumericalError, match="no longer positive definite.*at pull"
+                NumericalError, match="no longer positive definite.*at pull"
             ) as caught:
                 fsl.run(
                     "async",
@@ -480,6 +479,6 @@ def test_rewards_that_overflow_end_the_run_with_an_error(variant):
     problem = fsl.ArrayProblem(
         np.full((400, 2, 3), 0.3), np.zeros(400, int), rewards=np.full((400, 2), 1e306)
     )
-    with pytest.raises(fsl.NumericalError, match="no longer finite, at pull") as caught:
+    with pytest.raises(NumericalError, match="no longer finite, at pull") as caught:
         fsl.run(variant, problem)
     assert 0 < caught.value.result.n_pulls < 400

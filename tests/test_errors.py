@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
+from fedsuplin.plugin import Problem, Setting, Stream, hookimpl
 from fedsuplin.registry import Registry, Source
 from fedsuplin.reproduce.experiment import Measured
 from fedsuplin.simulation.recorder import Recorder
@@ -21,23 +23,21 @@ from fedsuplin_plugins.weightings import VarianceWeight
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 100}
 
 
-def told(words, error=fsl.InvalidInput):
+def told(words, error=InvalidInput):
     return pytest.raises(error, match=words)
 
 
 def test_a_variant_with_a_preset_that_does_not_exist():
-    with told("unknown preset 'practicle'. Did you mean 'practical'", fsl.UnknownName):
+    with told("unknown preset 'practicle'. Did you mean 'practical'", UnknownName):
         fsl.Variant(presets={"practicle": {}})
 
 
 def test_a_name_that_could_not_be_typed():
     module = types.ModuleType("plugin")
-    module.fedsuplin_register_variants = fsl.hookimpl(
-        lambda register: register("a+b", fsl.Variant())
-    )
+    module.fedsuplin_register_variants = hookimpl(lambda register: register("a+b", fsl.Variant()))
     module.fedsuplin_register_variants.__name__ = "fedsuplin_register_variants"
     registry, source = Registry(lambda: []), Source("plugin", "a-package", "1.0")
-    with told(re.escape("a name has no + and no blanks in it"), fsl.PluginError):
+    with told(re.escape("a name has no + and no blanks in it"), PluginError):
         registry.add(module, source)
 
 
@@ -45,7 +45,7 @@ def test_parts_that_are_not_ready():
     for use in (lambda: VarianceWeight().weight(0.5, 0.1), VarianceWeight().compiled):
         with told("has no gamma or rho yet: call bind"):
             use()
-    setting = fsl.Setting(dim=4, n_arms=5, n_clients=2, horizon=100)
+    setting = Setting(dim=4, n_arms=5, n_clients=2, horizon=100)
     for part, lacks, use in (
         (Determinant(), "C", lambda part: part.fires(1.0, 1.0)),
         (Determinant(), "C", lambda part: part.compiled()),
@@ -79,9 +79,7 @@ def test_a_parquet_file_without_pyarrow(tmp_path, monkeypatch):
 
     (tmp_path / "table.parquet").write_bytes(b"")
     monkeypatch.setattr(pandas, "read_parquet", missing)
-    with told(
-        r"a Parquet file needs pyarrow: pip install 'fedsuplin\[datasets\]'", fsl.MissingExtra
-    ):
+    with told(r"a Parquet file needs pyarrow: pip install 'fedsuplin\[datasets\]'", MissingExtra):
         fsl.problem_from_table(tmp_path / "table.parquet")
 
 
@@ -96,10 +94,10 @@ def test_dask_workers_that_can_not_import_what_they_are_sent():
 
 
 def test_streams_and_problems_that_say_too_little():
-    class Silent(fsl.Stream):
+    class Silent(Stream):
         pass
 
-    class Nowhere(fsl.Problem):
+    class Nowhere(Problem):
         dim, n_arms, n_clients, horizon = 2, 2, 1, 10
 
     with told("Silent does not say how to take pulls: define take", TypeError):
@@ -117,7 +115,7 @@ def test_an_arrival_that_gives_no_clients():
         def clients(self, start, stop, *, n_clients, horizon, seed):
             return np.zeros(stop - start)
 
-    with told("must give 50 whole numbers, not float64", fsl.PluginError):
+    with told("must give 50 whole numbers, not float64", PluginError):
         fsl.run("async", fsl.SyntheticProblem(3, 4, 2, arrival=Late()), horizon=50)
 
 
@@ -140,14 +138,14 @@ def test_a_corruption_that_is_not_finite():
         def corrupt(self, rng, means, best):
             return np.full(means.shape, np.nan)
 
-    with told("corrupt must give finite numbers of shape", fsl.PluginError):
+    with told("corrupt must give finite numbers of shape", PluginError):
         fsl.run("oful", fsl.SyntheticProblem(3, 4, 2, noise=Wild()), horizon=50)
 
 
 def test_a_client_whose_numbers_overflow():
     client = fsl.Client(fsl.make("oful", **SIZES))
     context = np.tile([1.0, 0.0, 0.0], (4, 1))
-    with told("no longer", fsl.NumericalError):
+    with told("no longer", NumericalError):
         for _ in range(20):
             client.observe(client.select(context), 1e308)
 
@@ -163,7 +161,7 @@ def test_a_client_whose_matrix_is_nearly_singular():
     )
     client = fsl.Client(heavy)
     context = np.full((4, 3), 0.5)
-    with told("no longer positive definite, or hardly", fsl.NumericalError):
+    with told("no longer positive definite, or hardly", NumericalError):
         for _ in range(600):
             client.observe(client.select(context), 0.1)
 
@@ -178,7 +176,7 @@ def test_what_was_observed_after_an_upload_must_fit_the_download():
         (layer, x, 1e200, reward) for layer, x, _, reward in client._since
     ]  # a weight that no rule gives
     download = fsl.Server(client.algorithm).download(range(client.algorithm.n_layers))
-    with told("no longer positive definite, or hardly", fsl.NumericalError):
+    with told("no longer positive definite, or hardly", NumericalError):
         client.apply(download)
 
 

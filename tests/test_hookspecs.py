@@ -18,6 +18,8 @@ from click.testing import CliRunner
 import fedsuplin as fsl
 from fedsuplin import hookspecs
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput, PluginError, UnknownName
+from fedsuplin.plugin import Chunk, Problem, Stream, hookimpl
 from fedsuplin.reference.twin import run_reference
 from fedsuplin.registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, plugins
 
@@ -103,7 +105,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Compass(fsl.Problem):
+class Compass(Problem):
     """The same unit vectors every round, of which the last is best by `gap`; clients take turns."""
 
     n_arms: int = 5
@@ -120,7 +122,7 @@ class Compass(fsl.Problem):
         return CompassStream(self)
 
 
-class CompassStream(fsl.Stream):
+class CompassStream(Stream):
     def __init__(self, problem):
         self._problem, self._start, self._rng = problem, 0, np.random.default_rng(problem.seed)
 
@@ -130,7 +132,7 @@ class CompassStream(fsl.Stream):
         theta = np.full(p.dim, 0.2)
         theta[-1] += p.gap
         contexts = np.eye(p.dim)[None].repeat(n, axis=0)
-        return fsl.Chunk.of(
+        return Chunk.of(
             contexts,
             pulls % p.n_clients,
             theta=theta,
@@ -313,7 +315,7 @@ def entry_point(kind):
     def hook(register):
         register(third_party.name, third_party.factory)
 
-    setattr(module, HOOK_PREFIX + kind, fsl.hookimpl(hook))
+    setattr(module, HOOK_PREFIX + kind, hookimpl(hook))
     return EntryPoint(third_party.name, module)
 
 
@@ -356,7 +358,7 @@ def test_a_third_partys_plugin_is_used_by_name_on_the_command_line(kind, install
 def test_without_the_package_its_name_is_unknown(kind):
     assert THIRD_PARTY[kind].name not in plugins.names(kind)
     with pytest.raises(
-        fsl.UnknownName, match=f"unknown {SINGULAR[kind]} '{THIRD_PARTY[kind].name}'.*Available:"
+        UnknownName, match=f"unknown {SINGULAR[kind]} '{THIRD_PARTY[kind].name}'.*Available:"
     ):
         plugins.factory(kind, THIRD_PARTY[kind].name)
 
@@ -380,7 +382,7 @@ def test_all_of_them_play_together(install):
 
 
 @dataclass(frozen=True)
-class Careless(fsl.Problem):
+class Careless(Problem):
     """Two arms in two dimensions, but for one thing."""
 
     changes: dict
@@ -391,7 +393,7 @@ class Careless(fsl.Problem):
     def stream(self, horizon, arrival):
         changes = self.changes
 
-        class CarelessStream(fsl.Stream):
+        class CarelessStream(Stream):
             def take(self, n):
                 usual = {
                     "contexts": np.full((n, 3, 2), 0.5),
@@ -399,7 +401,7 @@ class Careless(fsl.Problem):
                     "theta": [0.3, 0.4],
                 }
                 made = {name: change(n) for name, change in changes.items()}
-                return fsl.Chunk.of(**(usual | made))
+                return Chunk.of(**(usual | made))
 
         return CarelessStream()
 
@@ -456,7 +458,7 @@ class Careless(fsl.Problem):
 )
 def test_a_careless_problem_is_told_what_is_wrong_with_its_chunk(changes, message):
     assert fsl.run("async", Careless({}), horizon=20).complete
-    with pytest.raises(fsl.InvalidInput, match=message) as caught:
+    with pytest.raises(InvalidInput, match=message) as caught:
         fsl.run("async", Careless(changes), horizon=20)
     assert caught.value.result.n_pulls == 0
 
@@ -466,7 +468,7 @@ def test_a_problem_that_raises_is_named_with_the_pulls():
         raise KeyError("no such file")
 
     with pytest.raises(
-        fsl.PluginError, match="CarelessStream raised KeyError: 'no such file', for pulls 0 to 19"
+        PluginError, match="CarelessStream raised KeyError: 'no such file', for pulls 0 to 19"
     ):
         fsl.run("async", Careless({"contexts": fails}), horizon=20)
 

@@ -7,6 +7,8 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin import hookspecs
+from fedsuplin.errors import InvalidInput, PluginError, UnknownName
+from fedsuplin.plugin import hookimpl
 from fedsuplin.registry import KINDS, REQUIRED, SINGULAR, Registry, plugins
 
 
@@ -27,7 +29,7 @@ def module(**hooks):
     """A plugin module that implements the given hooks."""
     made = types.ModuleType("made_up")
     for name, function in hooks.items():
-        setattr(made, name, fsl.hookimpl(specname=None)(function))
+        setattr(made, name, hookimpl(specname=None)(function))
     return made
 
 
@@ -93,7 +95,7 @@ def test_a_broken_plugin_is_named_with_its_package_and_the_rest_works(broken, me
         and message in said[0]
     )
     assert [bool(source.error) for source in registry.sources()] == [True, False]
-    with pytest.raises(fsl.UnknownName, match="bad-package 1.2 failed to load"):
+    with pytest.raises(UnknownName, match="bad-package 1.2 failed to load"):
         registry.factory("triggers", "thing")
 
 
@@ -136,9 +138,9 @@ def test_a_plugin_registers_all_or_nothing():
 
 def test_a_plugin_that_lacks_what_its_kind_must_offer_is_refused():
     registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", object)))
-    with pytest.raises(fsl.PluginError, match="trigger 'odd' lacks fires"):
+    with pytest.raises(PluginError, match="trigger 'odd' lacks fires"):
         registry.create("triggers", "odd", {})
-    with pytest.raises(fsl.PluginError, match="given as a trigger, lacks fires"):
+    with pytest.raises(PluginError, match="given as a trigger, lacks fires"):
         fsl.make("async", dim=2, n_arms=2, n_clients=2, horizon=10, trigger=object())
 
 
@@ -148,7 +150,7 @@ def test_a_factory_that_fails_is_named():
 
     registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", explode)))
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match="trigger 'odd' of plugin 'odd' of package odd-package 1.2 could not be made: boom",
     ):
         registry.create("triggers", "odd", {})
@@ -160,14 +162,14 @@ def test_parameters_without_a_default_that_are_not_given_are_named_with_what_to_
 
     registry, _ = loaded(EntryPoint("odd", "odd-package", registers("odd", periodic)))
     with pytest.raises(
-        fsl.InvalidInput, match="trigger 'odd' needs every and phase: give every=…, phase=…"
+        InvalidInput, match="trigger 'odd' needs every and phase: give every=…, phase=…"
     ):
         registry.create("triggers", "odd", {})
 
 
 def test_an_unknown_kind_lists_the_kinds():
     with pytest.raises(
-        fsl.UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"
+        UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"
     ):
         plugins.names("trigger")
 
@@ -201,7 +203,7 @@ def test_a_noise_model_with_bad_numbers_is_refused():
         def radii(self, setting):
             return [1.0, float("nan")]
 
-    with pytest.raises(fsl.PluginError, match="radii must be 3 finite numbers"):
+    with pytest.raises(PluginError, match="radii must be 3 finite numbers"):
         fsl.make("async", **SIZES, horizon=10, noise=Odd())
 
 
@@ -230,7 +232,7 @@ class Noise:
 @pytest.mark.parametrize("n_layers", [0, -1, 1.0, True, "1", None])
 def test_a_noise_model_without_a_number_of_layers_is_refused(n_layers):
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match=rf"Noise\(\): n_layers must be a whole number of at least 1, not {n_layers!r}",
     ):
         fsl.make("async", **SIZES, horizon=10, noise=Noise(n_layers=lambda setting: n_layers))
@@ -244,7 +246,7 @@ def test_a_noise_model_without_a_number_of_layers_is_refused(n_layers):
 )
 def test_a_noise_model_with_other_than_finite_numbers_is_refused(what, wrong):
     with pytest.raises(
-        fsl.PluginError, match=rf"Noise\(\): {what} must be [12] finite numbers ≥ 0, not"
+        PluginError, match=rf"Noise\(\): {what} must be [12] finite numbers ≥ 0, not"
     ):
         fsl.make("async", **SIZES, horizon=10, noise=Noise(**{what: lambda setting: wrong}))
 
@@ -255,14 +257,14 @@ def test_a_part_that_raises_when_it_is_told_the_setting_is_named(method):
         raise ZeroDivisionError("no clients")
 
     with pytest.raises(
-        fsl.PluginError, match=rf"Noise\(\): {method} raised ZeroDivisionError: no clients"
+        PluginError, match=rf"Noise\(\): {method} raised ZeroDivisionError: no clients"
     ) as caught:
         fsl.make("async", **SIZES, horizon=10, noise=Noise(**{method: explode}))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_what_bind_returns_must_offer_the_same():
-    with pytest.raises(fsl.PluginError, match="None, given as a noise model, lacks n_layers"):
+    with pytest.raises(PluginError, match="None, given as a noise model, lacks n_layers"):
         fsl.make("async", **SIZES, horizon=10, noise=Noise(bind=lambda setting: None))
 
 
@@ -270,5 +272,5 @@ def test_a_policy_without_a_compiled_decision_is_refused():
     class Guess:
         kernel = "guess"
 
-    with pytest.raises(fsl.UnknownName, match="unknown decision kernel 'guess'.*layered, optimism"):
+    with pytest.raises(UnknownName, match="unknown decision kernel 'guess'.*layered, optimism"):
         fsl.make("async", **SIZES, horizon=10, policy=Guess())

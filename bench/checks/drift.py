@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import fedsuplin as fsl
+from fedsuplin.errors import NumericalError
 from fedsuplin.simulation.loop import choose_chunk_size
 from fedsuplin.simulation.preparing import choose_arrival
 from fedsuplin_ext.loop import Engine
@@ -154,7 +155,7 @@ def measure(policy: str, pulls: int, seed: int = 1) -> dict[str, float]:
         chunk = stream.take(min(choose_chunk_size(algorithm), pulls - start))
         status, n = engine.play(chunk)
         if status != "done":
-            raise fsl.NumericalError(f"{policy}: {status} at pull {start + n}")
+            raise NumericalError(f"{policy}: {status} at pull {start + n}")
         arms, layers, _ = by_pull[start : start + n].T
         played = chunk.contexts[np.arange(n), :, arms]
         for s in range(algorithm.n_layers):

@@ -40,6 +40,7 @@ import fedsuplin as fsl
 from fedsuplin._shared.archives import MAGIC, read_archive
 from fedsuplin.live.messages import Upload
 from fedsuplin.live.uploads import pack_upper
+from fedsuplin.plugin import Chunk, Problem, Stream
 from fedsuplin_ext import norms
 from fedsuplin_ext.draws import STATE_WORDS, ContextSource, keyed_permutation
 from fedsuplin_ext.live import Live
@@ -396,7 +397,7 @@ def some_chunk(r) -> dict:
 @public
 def chunk_of(r):
     given = some_chunk(r)
-    chunk = fsl.Chunk.of(**given)
+    chunk = Chunk.of(**given)
     n, n_arms, dim = np.shape(given["contexts"])
     must(chunk.contexts.shape == (n, dim, norms.pad(n_arms)), "a chunk of another shape")
     for name, dtype in (
@@ -415,7 +416,7 @@ def chunk_of(r):
     must(np.array_equal(chunk.clients, np.asarray(given["clients"])), "clients are not those given")
 
 
-class OwnStream(fsl.Stream):
+class OwnStream(Stream):
     def __init__(self, chunks):
         self._chunks = chunks
 
@@ -423,7 +424,7 @@ class OwnStream(fsl.Stream):
         return self._chunks.pop()
 
 
-class OwnProblem(fsl.Problem):
+class OwnProblem(Problem):
     dim, n_arms, n_clients, horizon = DIM, ARMS, CLIENTS, HORIZON
 
     def __init__(self, chunk):
@@ -436,12 +437,12 @@ class OwnProblem(fsl.Problem):
 @public
 def own_stream(r):
     """A stream whose chunk is of `Chunk.of`, or made by hand."""
-    chunk = fsl.Chunk.of(**some_chunk(r)) if r.random() < 0.5 else raw_chunk(r)
+    chunk = Chunk.of(**some_chunk(r)) if r.random() < 0.5 else raw_chunk(r)
     variant = r.choice(["async", "async", "oful", "sync", "uniform"])
     looks_right(fsl.run(variant, OwnProblem(chunk if r.random() < 0.97 else r.choice(JUNK))))
 
 
-def raw_chunk(r) -> fsl.Chunk:
+def raw_chunk(r) -> Chunk:
     """In the engine's layout, or nearly."""
     contexts = array(r, (HORIZON, DIM, LANES))
     if (
@@ -461,7 +462,7 @@ def raw_chunk(r) -> fsl.Chunk:
     given |= {"theta": maybe(r, 0.95 if by_theta else 0.05, lambda: array(r, (DIM,)))}
     given |= {"rewards": maybe(r, 0.05 if by_theta else 0.95, lambda: array(r, (HORIZON, LANES)))}
     given |= {"corruption": maybe(r, 0.1, lambda: array(r, (HORIZON, LANES)))}
-    return fsl.Chunk(**given, mask=maybe(r, 0.2, lambda: array(r, (HORIZON, LANES), "u1", 2)))
+    return Chunk(**given, mask=maybe(r, 0.2, lambda: array(r, (HORIZON, LANES), "u1", 2)))
 
 
 @public
@@ -905,7 +906,7 @@ def play(r):
 
 
 @functools.cache
-def good_chunk() -> fsl.Chunk:
+def good_chunk() -> Chunk:
     return fsl.SyntheticProblem(DIM, ARMS, CLIENTS, seed=2).stream(40, None).take(40)
 
 

@@ -10,6 +10,8 @@ import pytest
 import fedsuplin as fsl
 from fedsuplin.algorithm.composing import compose_recipe
 from fedsuplin.contracts.variant import PARTS
+from fedsuplin.errors import InvalidInput, PluginError, UnknownName
+from fedsuplin.plugin import hookimpl
 from fedsuplin.reference.twin import run_reference
 from fedsuplin.registry import Registry, plugins
 
@@ -138,7 +140,7 @@ def test_the_plain_variant_adds_nothing():
 @pytest.mark.parametrize("name", ["sync+", "+sync", "sync++robust", "sync+robst", "sync + robust"])
 def test_a_part_of_the_name_that_is_unknown_is_named(name):
     with pytest.raises(
-        fsl.UnknownName,
+        UnknownName,
         match=r"unknown variant '(|robst|sync )'.*Available: async, .*sync, uniform, variance",
     ):
         make(name)
@@ -146,7 +148,7 @@ def test_a_part_of_the_name_that_is_unknown_is_named(name):
 
 def test_a_keyword_that_no_part_takes_is_refused_with_those_that_one_does():
     with pytest.raises(
-        fsl.UnknownName, match="unknown keyword for 'sync\\+robust' 'C'.*D, alpha_scale, corruption"
+        UnknownName, match="unknown keyword for 'sync\\+robust' 'C'.*D, alpha_scale, corruption"
     ):
         make("sync+robust", C=1.0)
 
@@ -173,16 +175,14 @@ def test_a_keyword_that_no_part_takes_is_refused_with_those_that_one_does():
     ],
 )
 def test_two_variants_that_choose_the_same_part_are_named(variant, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         make(variant)
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.run(variant, problem())
 
 
 def test_a_conflict_is_decided_by_a_keyword():
-    with pytest.raises(
-        fsl.InvalidInput, match="both choose the weighting.*say which with weighting="
-    ):
+    with pytest.raises(InvalidInput, match="both choose the weighting.*say which with weighting="):
         make("variance+robust", noise="bounded")
     algorithm = make("variance+robust", noise="bounded", weighting="corruption", corruption=5.0)
     assert (
@@ -349,7 +349,7 @@ def test_a_composition_of_objects_is_saved_but_not_made_again(tmp_path):
         "parameters": {"naps": 9, "hours": [1, 2]},
     }
     with pytest.raises(
-        fsl.InvalidInput,
+        InvalidInput,
         match="was passed as an object of type Greedy, so it can't be made again by name",
     ):
         loaded.rebuild()
@@ -434,7 +434,7 @@ def installed(monkeypatch):
     registry.names("variants")
     source = type(registry.sources()[0])("drowsy", "drowsy-package", "1.0")
     hook = type(
-        "hooks", (), {"fedsuplin_register_variants": staticmethod(fsl.hookimpl(register_drowsy))}
+        "hooks", (), {"fedsuplin_register_variants": staticmethod(hookimpl(register_drowsy))}
     )
     registry.add(hook, source)
     for name, value in vars(registry).items():
@@ -452,7 +452,7 @@ def test_a_third_partys_variant_composes_by_name(installed):
         and type(algorithm.noise).__name__ == "Corrupted"
         and algorithm.syncs == "all"
     )
-    with pytest.raises(fsl.InvalidInput, match="'drowsy' and 'robust' both choose the weighting"):
+    with pytest.raises(InvalidInput, match="'drowsy' and 'robust' both choose the weighting"):
         make("drowsy+robust", corruption=3.0)
     assert fsl.run("drowsy", problem()).spec["algorithm"]["variant"] == "drowsy"
 
@@ -463,7 +463,7 @@ def test_a_registered_variant_that_is_no_variant_is_refused(monkeypatch):
     )
     monkeypatch.setattr(plugins, "create", lambda kind, name, parameters: alike)
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match="'odd' is a variant, so it must be a fedsuplin.Variant, not namespace",
     ):
         make("odd")
@@ -472,6 +472,6 @@ def test_a_registered_variant_that_is_no_variant_is_refused(monkeypatch):
 def test_a_variant_is_a_name_or_a_variant():
     for wrong in (3, None, object(), ["sync", "robust"]):
         with pytest.raises(
-            fsl.InvalidInput, match="a variant is a name, names joined by \\+, or a Variant, not"
+            InvalidInput, match="a variant is a name, names joined by \\+, or a Variant, not"
         ):
             make(wrong)

@@ -5,6 +5,7 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin.algorithm.doubling import LAST_EPOCH
+from fedsuplin.errors import InterruptedRun, InvalidInput, PluginError, UnknownName
 from fedsuplin.reference.twin import run_reference
 from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
 
@@ -44,22 +45,22 @@ def test_that_nobody_knows_the_horizon_must_be_said():
 
 
 def test_what_is_wrong_with_a_keyword_is_told_at_once():
-    with pytest.raises(fsl.UnknownName, match="gamma"):
+    with pytest.raises(UnknownName, match="gamma"):
         fsl.make("async", **SIZES, horizon=None, gamma=3)
-    with pytest.raises(fsl.InvalidInput, match="dim"):
+    with pytest.raises(InvalidInput, match="dim"):
         fsl.make("async", **SIZES | {"dim": 0}, horizon=None)
-    with pytest.raises(fsl.UnknownName, match="preset"):
+    with pytest.raises(UnknownName, match="preset"):
         fsl.make("async", **SIZES, horizon=None, preset="best")
     for first in (0, -1, 2.5, "many", None):
-        with pytest.raises(fsl.InvalidInput, match="first"):
+        with pytest.raises(InvalidInput, match="first"):
             a_doubling(first=first)
-    with pytest.raises(fsl.InvalidInput, match="no horizon"):
+    with pytest.raises(InvalidInput, match="no horizon"):
         fsl.Doubling("async", SIZES | {"horizon": 9})
 
 
 @pytest.mark.parametrize("epoch", [-1, LAST_EPOCH + 1, 1.5, None, True])
 def test_an_epoch_that_there_is_not_is_refused(epoch):
-    with pytest.raises(fsl.InvalidInput, match="epochs are 0 to"):
+    with pytest.raises(InvalidInput, match="epochs are 0 to"):
         a_doubling().algorithm(epoch)
 
 
@@ -88,7 +89,7 @@ def test_it_is_made_again_from_plain_data():
     doubling = fsl.make("sync", **SIZES | {"dim": np.int64(4)}, horizon=None, D=np.float64(3.0))
     again = fsl.Doubling.from_spec(doubling.spec)
     assert again.spec == doubling.spec and again.algorithm(2).spec == doubling.algorithm(2).spec
-    with pytest.raises(fsl.InvalidInput, match="register them"):
+    with pytest.raises(InvalidInput, match="register them"):
         _ = fsl.make("async", **SIZES, horizon=None, trigger=lambda gain, elapsed: elapsed > 3).spec
 
 
@@ -248,9 +249,9 @@ def test_phased_policies_begin_their_phases_anew(variant):
 def test_a_problem_that_ends_says_how_long_the_run_is():
     problem = a_problem(horizon=200)
     assert fsl.run(a_doubling(), problem).n_pulls == 200
-    with pytest.raises(fsl.InvalidInput, match="longer than the problem"):
+    with pytest.raises(InvalidInput, match="longer than the problem"):
         fsl.run(a_doubling(), problem, horizon=201)
-    with pytest.raises(fsl.InvalidInput, match="how many pulls to play"):
+    with pytest.raises(InvalidInput, match="how many pulls to play"):
         fsl.run(a_doubling(), a_problem())
 
 
@@ -285,7 +286,7 @@ def test_a_result_of_objects_says_that_it_cant_be_made_again(tmp_path):
     result = fsl.RunResult.load(
         fsl.run(doubling, a_problem(), horizon=1500).save(tmp_path / "run.npz")
     )
-    with pytest.raises(fsl.InvalidInput, match="passed as an object"):
+    with pytest.raises(InvalidInput, match="passed as an object"):
         result.rebuild()
 
 
@@ -294,25 +295,25 @@ def test_a_result_of_objects_says_that_it_cant_be_made_again(tmp_path):
 
 def test_what_a_doubling_cant_be_used_for_is_said(tmp_path):
     doubling, problem = a_doubling(), a_problem()
-    with pytest.raises(fsl.InvalidInput, match="not kept in a checkpoint"):
+    with pytest.raises(InvalidInput, match="not kept in a checkpoint"):
         fsl.run(doubling, problem, horizon=100, checkpoint=tmp_path / "run.ckpt")
-    with pytest.raises(fsl.InvalidInput, match="every= is for checkpoint="):
+    with pytest.raises(InvalidInput, match="every= is for checkpoint="):
         fsl.run(doubling, problem, horizon=100, every=10)
-    with pytest.raises(fsl.InvalidInput, match="already made"):
+    with pytest.raises(InvalidInput, match="already made"):
         fsl.run(doubling, problem, horizon=100, ridge=2.0)
-    with pytest.raises(fsl.InvalidInput, match=r"doubling.algorithm\(epoch\)"):
+    with pytest.raises(InvalidInput, match=r"doubling.algorithm\(epoch\)"):
         run_reference(doubling, problem, horizon=100)
     for live in (fsl.Client, fsl.Server):
-        with pytest.raises(fsl.InvalidInput, match=r"doubling.algorithm\(epoch\).*fedsuplin serve"):
+        with pytest.raises(InvalidInput, match=r"doubling.algorithm\(epoch\).*fedsuplin serve"):
             live(doubling)
 
 
 def test_a_problem_of_another_size_or_order_is_refused():
-    with pytest.raises(fsl.InvalidInput, match="dim is 4 in the algorithm and 5 in the problem"):
+    with pytest.raises(InvalidInput, match="dim is 4 in the algorithm and 5 in the problem"):
         fsl.run(a_doubling(), a_problem(dim=5), horizon=100)
-    with pytest.raises(fsl.InvalidInput, match="divisible by n_clients"):
+    with pytest.raises(InvalidInput, match="divisible by n_clients"):
         fsl.run(a_doubling("sync"), a_problem(), horizon=100)
-    with pytest.raises(fsl.InvalidInput, match="fixed arms"):
+    with pytest.raises(InvalidInput, match="fixed arms"):
         fsl.run(fsl.make("pe", **SIZES, horizon=None), a_problem(), horizon=100)
 
 
@@ -325,7 +326,7 @@ def test_a_failure_in_a_later_epoch_names_the_pull_of_the_run_and_keeps_what_was
             return 1 / 0 if state[0] > 30 else False
 
     doubling = fsl.Doubling("async", SIZES | {"trigger": Fails()}, first=20)
-    with pytest.raises(fsl.PluginError, match=r"ZeroDivisionError.*at pull (\d+)") as told:
+    with pytest.raises(PluginError, match=r"ZeroDivisionError.*at pull (\d+)") as told:
         fsl.run(doubling, a_problem(), horizon=1000, record="all")
     result = told.value.result
     assert (
@@ -341,7 +342,7 @@ def test_a_run_that_is_interrupted_keeps_what_was_recorded():
         if done > 60:
             raise KeyboardInterrupt
 
-    with pytest.warns(fsl.InterruptedRun) as told:
+    with pytest.warns(InterruptedRun) as told:
         result = fsl.run(a_doubling(), a_problem(), horizon=900, progress=stop, chunk=50)
     assert told[0].filename == __file__
     assert not result.complete and result.n_pulls == 110 == result.pulls[-1]

@@ -24,6 +24,7 @@ from rich.cells import cell_len
 import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
 from fedsuplin.cli.scaffold import fill_templates
+from fedsuplin.errors import PluginError, UnknownName
 from fedsuplin.registry import Registry, plugins
 from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin_ext import norms
@@ -294,7 +295,7 @@ def test_the_parameters_of_an_arrival_are_set_by_name_and_told(monkeypatch, vari
     result = fsl.run("async", problem, horizon=100, record="all")
     assert result.clients[:7].tolist() == [0, 0, 0, 1, 1, 1, 0]
     assert result.rebuild()[1].arrival == problem.arrival == Shifts(3)
-    with pytest.raises(fsl.UnknownName, match="unknown parameter of 'gaussian' noise 'width'"):
+    with pytest.raises(UnknownName, match="unknown parameter of 'gaussian' noise 'width'"):
         fsl.SyntheticProblem(4, 5, 2, arrival="shifts", width=3)
 
 
@@ -444,7 +445,7 @@ def test_what_was_recorded_before_a_plugin_failed_is_shown_and_written(tmp_path,
     real = cli.run
 
     def fails(*arguments, **keywords):
-        error = fsl.PluginError("trigger 'x' raised ValueError")
+        error = PluginError("trigger 'x' raised ValueError")
         error.result = real(*arguments, **keywords)
         raise error
 

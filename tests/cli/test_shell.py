@@ -22,6 +22,7 @@ from fedsuplin.cli.completion import COMPLETION_VARIABLE, SHELLS
 from fedsuplin.cli.exit_codes import EXIT_CODES, INTERRUPTED
 from fedsuplin.cli.main.root_command import root_command
 from fedsuplin.cli.manuals import ENVIRONMENT
+from fedsuplin.errors import FederationError
 from fedsuplin.federation.credentials import Tokens
 from fedsuplin.registry import Registry, plugins
 from fedsuplin.reproduce.reproduction import EXPERIMENTS
@@ -185,7 +186,7 @@ def test_1_is_something_outside(tmp_path, monkeypatch):
     call("run", "--horizon", "1e14", "--record", "all", code=1)
 
     def nobody(*_, **__):
-        raise fsl.FederationError("nobody answers")
+        raise FederationError("nobody answers")
 
     monkeypatch.setattr(demo, "run", nobody)
     assert call("demo", "federation", code=1).stderr == "Error: nobody answers\n"

@@ -17,7 +17,9 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin._shared.archives import read_archive, write_archive
+from fedsuplin.errors import InvalidInput, NumericalError
 from fedsuplin.live.messages import Upload
+from fedsuplin.plugin import Chunk
 from fedsuplin_ext import norms
 from fedsuplin_ext.draws import STATE_WORDS, ContextSource
 from fedsuplin_ext.live import Live
@@ -40,7 +42,7 @@ def contexts(n=12):
 
 
 def chunk(n=12, **changes):
-    made = fsl.Chunk.of(contexts(n), np.arange(n) % 2, theta=[0.1, 0.2, 0.3])
+    made = Chunk.of(contexts(n), np.arange(n) % 2, theta=[0.1, 0.2, 0.3])
     return dataclasses.replace(made, **changes)
 
 
@@ -295,8 +297,8 @@ def test_arrays_of_another_layout_are_refused_before_anything_is_read_from_them(
     ids=["complex", "words", "dates", "durations", "too large"],
 )
 def test_what_is_no_real_number_is_refused(wrong):
-    for call in (fsl.ArrayProblem, fsl.Chunk.of):
-        with pytest.raises(fsl.InvalidInput, match="contexts can't be read as an array of numbers"):
+    for call in (fsl.ArrayProblem, Chunk.of):
+        with pytest.raises(InvalidInput, match="contexts can't be read as an array of numbers"):
             call(wrong, np.zeros(12, int), theta=[0.1, 0.2, 0.3])
 
 
@@ -304,9 +306,7 @@ def test_entries_that_numpy_masks_are_not_read():
     hidden = np.ma.masked_array(contexts(), np.zeros((12, 5, 3), bool))
     assert fsl.ArrayProblem(hidden, np.zeros(12, int), theta=[0.1, 0.2, 0.3]).horizon == 12
     hidden.mask[3, 2, 1] = True
-    with pytest.raises(
-        fsl.InvalidInput, match="contexts has entries that are masked out: give mask="
-    ):
+    with pytest.raises(InvalidInput, match="contexts has entries that are masked out: give mask="):
         fsl.ArrayProblem(hidden, np.zeros(12, int), theta=[0.1, 0.2, 0.3])
 
 
@@ -314,53 +314,53 @@ def test_entries_that_numpy_masks_are_not_read():
 def test_the_clients_of_a_chunk_are_whole_numbers(value):
     clients = np.zeros(12)
     clients[7] = value
-    with pytest.raises(fsl.InvalidInput, match=r"clients\[7\] is .*: it must be a whole number"):
-        fsl.Chunk.of(contexts(), clients, theta=[0.1, 0.2, 0.3])
+    with pytest.raises(InvalidInput, match=r"clients\[7\] is .*: it must be a whole number"):
+        Chunk.of(contexts(), clients, theta=[0.1, 0.2, 0.3])
 
 
 def test_the_mask_of_a_chunk_is_yes_or_no():
-    with pytest.raises(fsl.InvalidInput, match=r"mask\[0, 0\] is 0.5"):
-        fsl.Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], mask=np.full((12, 5), 0.5))
+    with pytest.raises(InvalidInput, match=r"mask\[0, 0\] is 0.5"):
+        Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], mask=np.full((12, 5), 0.5))
 
 
 @pytest.mark.parametrize("name", ["noise", "sigma"])
 def test_the_noise_of_a_chunk_is_one_number_or_one_for_each_pull(name):
     for right in (0.5, [0.5], [0.5] * 12):
-        made = fsl.Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: right})
+        made = Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: right})
         assert getattr(made, name).tolist() == [0.5] * 12
     for wrong in ([0.5] * 11, [[0.5] * 12], []):
         shape = np.shape(wrong)
         with pytest.raises(
-            fsl.InvalidInput,
+            InvalidInput,
             match=re.escape(f"{name} must be one number or 12, not of shape {shape}"),
         ):
-            fsl.Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: wrong})
+            Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: wrong})
 
 
 def test_a_client_that_no_int_can_hold_is_refused():
-    with pytest.raises(fsl.InvalidInput, match=r"clients\[0\] is 1099511627776, out of range"):
+    with pytest.raises(InvalidInput, match=r"clients\[0\] is 1099511627776, out of range"):
         fsl.ArrayProblem(contexts(), np.full(12, 2**40), theta=[0.1, 0.2, 0.3])
 
 
 @pytest.mark.parametrize("name", ["dim", "n_arms", "n_clients"])
 def test_sizes_that_no_int_can_hold_are_refused(name):
     for call in (fsl.SyntheticProblem, lambda **sizes: fsl.make("async", **sizes, horizon=10)):
-        with pytest.raises(fsl.InvalidInput, match=f"{name} must be at most 2147483647"):
+        with pytest.raises(InvalidInput, match=f"{name} must be at most 2147483647"):
             call(**(SIZES | {name: 2**31}))
-    with pytest.raises(fsl.InvalidInput, match="ridge must be a finite number"):
+    with pytest.raises(InvalidInput, match="ridge must be a finite number"):
         fsl.make("async", **SIZES, horizon=10, ridge=10**400)
 
 
 def test_an_array_that_is_large_by_its_strides_alone_is_refused_at_once():
     large = np.broadcast_to(0.1, (2**40, 5, 3))
-    with pytest.raises(fsl.InvalidInput, match="there is no memory for that"):
+    with pytest.raises(InvalidInput, match="there is no memory for that"):
         fsl.ArrayProblem(large, np.broadcast_to(0, (2**40,)), theta=[0.1, 0.2, 0.3])
     with pytest.raises(
-        fsl.InvalidInput, match="clients of 1099511627776 pulls of 5 arms must have the shape"
+        InvalidInput, match="clients of 1099511627776 pulls of 5 arms must have the shape"
     ):
-        fsl.Chunk.of(large, np.zeros(12), theta=[0.1, 0.2, 0.3])
+        Chunk.of(large, np.zeros(12), theta=[0.1, 0.2, 0.3])
     with pytest.raises(
-        fsl.InvalidInput, match="can't be read as an array of numbers: Unable to allocate"
+        InvalidInput, match="can't be read as an array of numbers: Unable to allocate"
     ):
         fsl.ArrayProblem(np.broadcast_to(np.float32(0.1), large.shape), np.zeros(12, int))
 
@@ -368,7 +368,7 @@ def test_an_array_that_is_large_by_its_strides_alone_is_refused_at_once():
 def test_tables_of_a_chunk_may_lie_column_by_column():
     """With padding to add, NumPy kept that order, and the engine refused it."""
     rewards = np.asfortranarray(np.random.default_rng(1).random((12, 5)))
-    made = fsl.Chunk.of(contexts(), np.zeros(12), rewards=rewards, corruption=rewards)
+    made = Chunk.of(contexts(), np.zeros(12), rewards=rewards, corruption=rewards)
     assert made.rewards.flags.c_contiguous and made.corruption.flags.c_contiguous
     np.testing.assert_array_equal(made.rewards[:, :5], rewards)
 
@@ -376,7 +376,7 @@ def test_tables_of_a_chunk_may_lie_column_by_column():
 def test_rewards_whose_sum_is_not_finite_end_the_run_with_an_error():
     rewards = np.zeros((12, 5))
     rewards[:, 0], rewards[:, 1] = 1e308, -1e308
-    with pytest.raises(fsl.NumericalError, match="no longer finite"):
+    with pytest.raises(NumericalError, match="no longer finite"):
         fsl.run("uniform", fsl.ArrayProblem(contexts(), np.arange(12) % 2, rewards=rewards))
 
 
@@ -433,15 +433,15 @@ def test_an_upload_of_something_else_is_refused(changes):
         0, np.array([0]), np.eye(3)[np.triu_indices(3)][None], np.zeros((1, 3)), np.array([5]), (0,)
     )
     other = dataclasses.replace(good, client_id=1)
-    with pytest.raises(fsl.InvalidInput, match="the upload's"):
+    with pytest.raises(InvalidInput, match="the upload's"):
         fsl.Server(make()).merge(dataclasses.replace(good, **changes))
-    with pytest.raises(fsl.InvalidInput, match="the upload's"):
+    with pytest.raises(InvalidInput, match="the upload's"):
         fsl.Server(make("sync")).barrier([dataclasses.replace(good, **changes), other])
 
 
 def test_a_message_of_more_layers_than_there_are_is_refused_before_they_are_read():
     large = np.broadcast_to(np.int64(0), (2**40,))
-    with pytest.raises(fsl.InvalidInput, match="has 1099511627776 layers"):
+    with pytest.raises(InvalidInput, match="has 1099511627776 layers"):
         fsl.Server(make()).merge(
             Upload(0, large, np.zeros((1, 6)), np.zeros((1, 3)), np.array([1]))
         )
@@ -454,7 +454,7 @@ def test_messages_that_are_none_are_refused():
         fsl.Client(make()).apply,
     ):
         for message in (7, object(), np.array(3), [None]):
-            with pytest.raises(fsl.InvalidInput):
+            with pytest.raises(InvalidInput):
                 call(message)
 
 
@@ -462,7 +462,7 @@ def test_messages_that_are_none_are_refused():
 def test_a_decision_that_is_none_is_refused(decision):
     client = fsl.Client(make())
     client.drop(decision)
-    with pytest.raises(fsl.InvalidInput, match="is not open"):
+    with pytest.raises(InvalidInput, match="is not open"):
         client.observe(decision, 0.5)
 
 
@@ -479,7 +479,7 @@ def test_what_a_clients_file_says_of_open_decisions_is_looked_at(tmp_path):
     ):
         rest["open"][0] |= wrong
         write_archive(tmp_path / "forged", arrays, rest)
-        with pytest.raises(fsl.InvalidInput, match="does not hold a client"):
+        with pytest.raises(InvalidInput, match="does not hold a client"):
             fsl.Client.load(tmp_path / "forged", make())
 
 
@@ -492,7 +492,7 @@ def test_the_pulls_in_a_clients_file_are_whole_numbers(tmp_path, wrong):
     rest["pulls"][-1] = wrong
     write_archive(tmp_path / "forged", arrays, rest)
     with pytest.raises(
-        fsl.InvalidInput, match=rf"forged does not hold a client: ValueError\(.pulls of \[.*{wrong}"
+        InvalidInput, match=rf"forged does not hold a client: ValueError\(.pulls of \[.*{wrong}"
     ):
         fsl.Client.load(tmp_path / "forged", make())
 
@@ -506,7 +506,7 @@ def test_a_result_whose_arrays_do_not_fit_together_is_refused(tmp_path):
         {"reward": np.array(["a"] * 50)},
     ):
         dataclasses.replace(result, **wrong).save(tmp_path / "forged.npz")
-        with pytest.raises(fsl.InvalidInput, match="is not a whole fedsuplin result"):
+        with pytest.raises(InvalidInput, match="is not a whole fedsuplin result"):
             fsl.RunResult.load(tmp_path / "forged.npz")
 
 
@@ -522,7 +522,7 @@ def test_bytes_that_zip_itself_stumbles_over_are_refused(tmp_path):
         (tmp_path / "r.npz").write_bytes(fuzz.damaged(r, content))
         try:
             fsl.RunResult.load(tmp_path / "r.npz")
-        except fsl.InvalidInput:
+        except InvalidInput:
             continue
 
 
@@ -534,5 +534,5 @@ def test_a_message_with_masked_arrays_is_refused():
     upload = client.upload()
     for name in ("grams", "moments", "layers", "pulls"):
         masked = dataclasses.replace(upload, **{name: np.ma.array(getattr(upload, name))})
-        with pytest.raises(fsl.InvalidInput, match=f"the upload's {name} .* not MaskedArray"):
+        with pytest.raises(InvalidInput, match=f"the upload's {name} .* not MaskedArray"):
             server.merge(masked)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput, NumericalError
+from fedsuplin.plugin import Setting
 from fedsuplin_ext.loop import Engine
 from fedsuplin_ext.state import restore, state_of
 
@@ -258,7 +260,7 @@ def test_what_double_precision_can_not_tell_ends_the_run_with_words():
     problem = fsl.ArrayProblem(contexts, np.zeros(HORIZON, int), theta=[0.3, -0.5, 0.2])
     for how in WAYS.values():
         with pytest.raises(
-            fsl.NumericalError, match="definite, or hardly, .* at pull 0 .*larger ridge or weights"
+            NumericalError, match="definite, or hardly, .* at pull 0 .*larger ridge or weights"
         ) as caught:
             fsl.run("async", problem, ridge=1e-6, weighting=Listed([1e12]), **how)
         assert caught.value.result.n_pulls == 0
@@ -365,7 +367,7 @@ OVERFLOWING = [
 @pytest.mark.parametrize("source", OVERFLOWING, ids=lambda source: " ".join(source))
 @pytest.mark.parametrize("variant", EVERYONE)
 def test_sums_that_overflow_end_the_run_with_what_was_sound(variant, source):
-    with pytest.raises(fsl.NumericalError, match="no longer finite, at pull") as caught:
+    with pytest.raises(NumericalError, match="no longer finite, at pull") as caught:
         fsl.run(variant, arrays(**source), record="all")
     assert_finite(caught.value.result)
 
@@ -373,7 +375,7 @@ def test_sums_that_overflow_end_the_run_with_what_was_sound(variant, source):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: fsl.Setting(3, 2, 1, 10, ridge=1e-300), "ridge must be from 1e-100 to 1e.100"),
+        (lambda: Setting(3, 2, 1, 10, ridge=1e-300), "ridge must be from 1e-100 to 1e.100"),
         (
             lambda: fsl.make("async", dim=3, n_arms=2, n_clients=1, horizon=10, ridge=1e300),
             "ridge must be from 1e-100",
@@ -385,12 +387,12 @@ def test_sums_that_overflow_end_the_run_with_what_was_sound(variant, source):
     ],
 )
 def test_numbers_that_no_run_could_use_are_refused_before_it_begins(make, words):
-    with pytest.raises(fsl.InvalidInput, match=words):
+    with pytest.raises(InvalidInput, match=words):
         make()
 
 
 def test_a_live_client_says_when_its_sums_overflow():
     client = fsl.Client(fsl.make("sync", dim=2, n_arms=2, n_clients=1, horizon=100))
-    with pytest.raises(fsl.NumericalError, match="no longer finite"):
+    with pytest.raises(NumericalError, match="no longer finite"):
         for _ in range(100):
             client.observe(client.select(np.eye(2)), 1e308)

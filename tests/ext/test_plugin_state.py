@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import PluginError
 from fedsuplin.reference.state import Federation
 from fedsuplin.reference.twin import run_reference
 from fedsuplin_ext import norms
@@ -439,7 +440,7 @@ def test_a_run_that_fails_keeps_the_state_until_then():
                 raise RuntimeError("twenty are enough")
             return super().fires(gain, elapsed, state)
 
-    with pytest.raises(fsl.PluginError, match="twenty are enough") as caught:
+    with pytest.raises(PluginError, match="twenty are enough") as caught:
         fsl.run(make(trigger=Strict()), problem(), record="all")
     result = caught.value.result
     np.testing.assert_array_equal(result.trigger_state[:, 0], result.client_pulls)

@@ -16,7 +16,7 @@ import pytest
 from scipy import LowLevelCallable
 
 import fedsuplin as fsl
-from fedsuplin.errors import InterruptedRun
+from fedsuplin.errors import InterruptedRun, PluginError
 from fedsuplin.reference.twin import run_reference
 from fedsuplin_ext import formulas
 from fedsuplin_ext.rules import Rule, from_cython, low_level
@@ -271,7 +271,7 @@ def test_a_compiled_trigger_of_another_signature_is_refused(types, found):
         Fires(lambda: c_function(*types)),
         Fires(lambda: low_level(c_function(*types), 1.0)),
     ):
-        with pytest.raises(fsl.PluginError) as caught:
+        with pytest.raises(PluginError) as caught:
             make(trigger=trigger)
         assert message in str(caught.value)
         assert str(caught.value).startswith(("Fires()", "Bare("))
@@ -280,14 +280,14 @@ def test_a_compiled_trigger_of_another_signature_is_refused(types, found):
 @pytest.mark.parametrize("axis", BUILT_IN)
 def test_a_compiled_rule_of_another_axis_is_refused(axis):
     for other in set(BUILT_IN) - {axis}:
-        with pytest.raises(fsl.PluginError, match="its compiled form has the signature"):
+        with pytest.raises(PluginError, match="its compiled form has the signature"):
             make(**{axis: from_cython(formulas, CYTHON[other], 1.0)})
 
 
 def test_a_ctypes_function_that_does_not_tell_its_arguments_is_refused():
     nameless = ctypes.CDLL(None).abs  # any function of the C library: no argtypes are set
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match="its ctypes function has no argtypes, so its signature can't be checked: set them",
     ):
         make(trigger=nameless)
@@ -295,12 +295,12 @@ def test_a_ctypes_function_that_does_not_tell_its_arguments_is_refused():
 
 def test_state_and_signature_must_go_together():
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match=r"'int \(double, double, double \*, void \*\)', it must be .* state_size of 0",
     ):
         make(trigger=Fires(lambda: STATEFUL))
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match=r"'int \(double, double, void \*\)', it must be .* state_size above 0",
     ):
         make(trigger=Fires(lambda: STATELESS, state_size=1))
@@ -332,9 +332,9 @@ WRONG_ARGUMENTS = [
     ids=lambda value: value if value in BUILT_IN else "",
 )
 def test_a_python_function_of_other_arguments_is_refused(axis, function, message):
-    with pytest.raises(fsl.PluginError, match=message):
+    with pytest.raises(PluginError, match=message):
         make(**{axis: function})
-    with pytest.raises(fsl.PluginError, match=message):
+    with pytest.raises(PluginError, match=message):
         make(**{axis: type("Mine", (), {METHOD[axis]: staticmethod(function)})()})
 
 
@@ -348,7 +348,7 @@ def test_a_python_function_of_other_arguments_is_refused(axis, function, message
 )
 def test_a_python_rule_with_state_must_take_it(axis, arguments):
     without = type("Mine", (), {METHOD[axis]: staticmethod(python_rule(axis)), "state_size": 2})
-    with pytest.raises(fsl.PluginError, match=rf"{METHOD[axis]} must take \({arguments}\), not"):
+    with pytest.raises(PluginError, match=rf"{METHOD[axis]} must take \({arguments}\), not"):
         make(**{axis: without()})
 
 
@@ -358,7 +358,7 @@ def test_a_class_in_place_of_an_object_is_refused():
             return True
 
     with pytest.raises(
-        fsl.PluginError, match=r"fires must take \(gain, elapsed\), not \(self, gain, elapsed\)"
+        PluginError, match=r"fires must take \(gain, elapsed\), not \(self, gain, elapsed\)"
     ):
         make(trigger=Mine)
 
@@ -385,10 +385,10 @@ def test_a_callable_in_c_that_does_not_tell_its_arguments_is_taken_at_its_word()
     [("trigger", 3), ("weighting", 1.0), ("policy", object()), ("trigger", [1, 2])],
 )
 def test_what_can_not_be_called_is_refused(axis, thing):
-    with pytest.raises(fsl.PluginError, match=f"given as a {axis}, lacks .*{METHOD[axis]}"):
+    with pytest.raises(PluginError, match=f"given as a {axis}, lacks .*{METHOD[axis]}"):
         make(**{axis: thing})
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match=f"{METHOD[axis]} is .*, which is neither a function nor a scipy.LowLevelCallable",
     ):
         make(**{axis: type("Mine", (), {METHOD[axis]: thing})()})
@@ -396,7 +396,7 @@ def test_what_can_not_be_called_is_refused(axis, thing):
 
 def test_a_compiled_form_that_is_no_function_is_refused():
     with pytest.raises(
-        fsl.PluginError, match=r"Fires\(\): fires is 3, which is neither a function nor"
+        PluginError, match=r"Fires\(\): fires is 3, which is neither a function nor"
     ):
         make(trigger=Fires(lambda: 3))
 
@@ -404,7 +404,7 @@ def test_a_compiled_form_that_is_no_function_is_refused():
 def test_user_data_that_is_null_is_refused():
     for null in (USER(0), USER(None)):
         with pytest.raises(
-            fsl.PluginError,
+            PluginError,
             match=r"Fires\(\): the user data of its compiled form is a NULL pointer",
         ):
             make(trigger=Fires(lambda null=null: LowLevelCallable(STATELESS, null)))
@@ -413,12 +413,12 @@ def test_user_data_that_is_null_is_refused():
 def test_a_parameter_that_is_nan_is_refused_where_it_is_given_and_when_the_algorithm_is_made():
     with pytest.raises(ValueError, match=r"a parameter of .* is NaN: \[1.0, nan\]"):
         low_level(STATELESS, 1.0, math.nan)
-    with pytest.raises(fsl.PluginError, match=r"Fires\(\): a parameter of .* is NaN"):
+    with pytest.raises(PluginError, match=r"Fires\(\): a parameter of .* is NaN"):
         make(trigger=Fires(lambda: from_cython(formulas, "gain_above", math.nan)))
 
 
 def test_a_parameter_that_is_no_number_is_refused():
-    with pytest.raises(fsl.PluginError, match=r"Fires\(\): .*(float|number)"):
+    with pytest.raises(PluginError, match=r"Fires\(\): .*(float|number)"):
         make(trigger=Fires(lambda: from_cython(formulas, "gain_above", None)))
 
 
@@ -429,7 +429,7 @@ def test_an_unknown_cython_function_is_refused_and_the_others_are_listed():
     ):
         from_cython(formulas, "gain")
     with pytest.raises(
-        fsl.PluginError, match=r"Fires\(\): fedsuplin_ext.formulas has no cdef function 'gain'"
+        PluginError, match=r"Fires\(\): fedsuplin_ext.formulas has no cdef function 'gain'"
     ):
         make(trigger=Fires(lambda: from_cython(formulas, "gain")))
     with pytest.raises(ValueError, match="math has no cdef function 'sin'; its .pxd declares none"):
@@ -438,7 +438,7 @@ def test_an_unknown_cython_function_is_refused_and_the_others_are_listed():
 
 def test_parameters_can_not_be_given_twice():
     with pytest.raises(
-        fsl.PluginError, match="already has user data: give low_level the function without it"
+        PluginError, match="already has user data: give low_level the function without it"
     ):
         make(trigger=Fires(lambda: low_level(low_level(STATELESS, 1.0), 2.0)))
 
@@ -447,7 +447,7 @@ def test_a_compiled_form_that_can_not_be_made_names_the_plugin():
     def no_compiler():
         raise OSError("no compiler here")
 
-    with pytest.raises(fsl.PluginError, match=r"Fires\(\): no compiler here") as caught:
+    with pytest.raises(PluginError, match=r"Fires\(\): no compiler here") as caught:
         make(trigger=Fires(no_compiler))
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -459,7 +459,7 @@ def test_the_size_of_state_is_a_whole_number_of_at_least_zero(axis, size):
         "Mine", (), {METHOD[axis]: staticmethod(lambda *arguments: 0), "state_size": size}
     )()
     with pytest.raises(
-        fsl.PluginError, match=f"state_size must be a whole number of at least 0, not {size!r}"
+        PluginError, match=f"state_size must be a whole number of at least 0, not {size!r}"
     ):
         make(**{axis: mine})
 
@@ -535,7 +535,7 @@ def test_a_rule_that_goes_wrong_ends_the_run_with_plugin_pull_and_results_so_far
     whole = fsl.run(make(**{axis: python_rule(axis)}), problem(), record="all")
     for how in ({}, {"chunk": 1}, {"chunk": 70}):
         with pytest.raises(
-            fsl.PluginError, match=rf"^Mine\({axis}\) {message}.*, at pull {WHEN} \(client [01]\)$"
+            PluginError, match=rf"^Mine\({axis}\) {message}.*, at pull {WHEN} \(client [01]\)$"
         ) as caught:
             fsl.run(make(**{axis: failing(axis, wrong)}), problem(), record="all", **how)
         result = caught.value.result
@@ -551,7 +551,7 @@ def test_a_rule_that_goes_wrong_ends_the_run_with_plugin_pull_and_results_so_far
 
 def test_the_error_of_one_run_is_not_in_the_next():
     algorithm = make(trigger=failing("trigger", RuntimeError("once")))
-    with pytest.raises(fsl.PluginError, match="once"):
+    with pytest.raises(PluginError, match="once"):
         fsl.run(algorithm, problem())
     assert fsl.run(algorithm, problem()).complete
 
@@ -575,7 +575,7 @@ def compiled_returning(axis, wrong):
     ],
 )
 def test_a_compiled_rule_that_goes_wrong_does_the_same(axis, wrong, message):
-    with pytest.raises(fsl.PluginError, match=f"{message}.* at pull {WHEN} ") as caught:
+    with pytest.raises(PluginError, match=f"{message}.* at pull {WHEN} ") as caught:
         fsl.run(make(**{axis: compiled_returning(axis, wrong)}), problem(), record="all")
     assert caught.value.result.n_pulls == WHEN
 
@@ -586,7 +586,7 @@ def test_an_arm_that_is_not_there_can_not_be_chosen():
     arrays = fsl.ArrayProblem(np.full((100, 3, 2), 0.3), [0, 1] * 50, theta=[0.5, 0.5], mask=mask)
     for choose in (lambda estimates, widths, targets, draw: 1, compiled_returning("policy", 1)):
         with pytest.raises(
-            fsl.PluginError, match=f"chose 1, which is not layer·K .* at pull {WHEN} "
+            PluginError, match=f"chose 1, which is not layer·K .* at pull {WHEN} "
         ) as caught:
             fsl.run("async", arrays, policy=choose)
         assert caught.value.result.n_pulls == WHEN
@@ -683,7 +683,7 @@ def test_a_failure_in_one_thread_is_not_anothers():
     def one(seed):
         if seed % 2:
             return fsl.run(good, problem(seed), record="all", chunk=20)
-        with pytest.raises(fsl.PluginError, match=f"at pull {WHEN}"):
+        with pytest.raises(PluginError, match=f"at pull {WHEN}"):
             fsl.run(
                 make(trigger=failing("trigger", RuntimeError("mine alone"))),
                 problem(seed),

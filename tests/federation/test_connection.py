@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 import fedsuplin as fsl
 from fedsuplin.algorithm.making import make_for
+from fedsuplin.errors import FederationError, FederationWarning, InvalidInput
 from fedsuplin.federation.agreement import Agreement
 from fedsuplin.federation.client_journal import ClientJournal
 from fedsuplin.federation.credentials import Listening, make_tokens, write_token_hashes
@@ -627,7 +628,7 @@ def test_before_the_server_has_told_the_algorithm_there_is_no_client():
         lambda: link.observe(0, 1.0),
         lambda: link.known_plan,
     ):
-        with pytest.raises(fsl.FederationError, match="the server has not told the algorithm yet"):
+        with pytest.raises(FederationError, match="the server has not told the algorithm yet"):
             use()
 
 
@@ -687,7 +688,7 @@ def test_an_upload_that_does_not_fit_on_the_disk_is_not_sent_and_is_made_again_l
     assert link.request() is None and re.search(
         r"client.db can't be written: .*full", str(link.error)
     )
-    with pytest.raises(fsl.FederationError, match="connect again from it"):
+    with pytest.raises(FederationError, match="connect again from it"):
         link.select(np.full((4, 40), 0.1))
     link.stop()
     again = Link(0, journal=ClientJournal(tmp_path / "client.db"))
@@ -714,13 +715,13 @@ def test_what_was_done_is_told_though_the_snapshot_after_it_fails(tmp_path, monk
 
 
 def full_disk(facts):
-    raise fsl.FederationError("the store can't be written: the disk is full")
+    raise FederationError("the store can't be written: the disk is full")
 
 
 def test_a_reward_that_no_sum_could_hold_is_refused_before_it_is_learnt(tmp_path):
     hub, link = begun(tmp_path)
     decision = link.select(contexts_of(np.random.default_rng(0)))
-    with pytest.raises(fsl.InvalidInput, match=r"a federation takes rewards up to 1e\+100"):
+    with pytest.raises(InvalidInput, match=r"a federation takes rewards up to 1e\+100"):
         link.observe(decision, -1e101)
     link.observe(decision, 1e99)
     link.flush()
@@ -736,11 +737,11 @@ def test_a_full_disk_stops_the_client_and_its_store_goes_on_from_what_it_has(tmp
     decision = link.select(contexts_of(rng))
     (pages,) = link._journal._file.execute("PRAGMA page_count").fetchone()
     link._journal._file.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(fsl.FederationError, match=r"client.db can't be written: .*full"):
+    with pytest.raises(FederationError, match=r"client.db can't be written: .*full"):
         for _ in range(2000):
             link.select(contexts_of(rng))
     n_open = link.client.n_open - 1  # the last one was not told to anybody
-    with pytest.raises(fsl.FederationError, match="connect again from it"):
+    with pytest.raises(FederationError, match="connect again from it"):
         link.observe(decision, 0.5)
     assert link.request() is None and link.error is not None
     link.stop()
@@ -756,7 +757,7 @@ def test_what_is_no_store_of_this_client_is_refused_and_left_alone(tmp_path):
         file = Path(tmp_path / path)
         before = file.read_bytes() if file.is_file() else None
         journal = None
-        with pytest.raises(fsl.InvalidInput, match=words):
+        with pytest.raises(InvalidInput, match=words):
             journal = ClientJournal(file)
             Link(**({"client_id": 0, "journal": journal} | keywords))
         if journal is not None:
@@ -795,14 +796,12 @@ def test_what_is_no_store_of_this_client_is_refused_and_left_alone(tmp_path):
 
 def test_a_store_that_the_system_does_not_open_is_told(tmp_path):
     (tmp_path / "client.db").symlink_to(tmp_path / "nowhere" / "client.db")
-    with pytest.raises(
-        fsl.InvalidInput, match=r"the store .*client.db can't be opened: No such file"
-    ):
+    with pytest.raises(InvalidInput, match=r"the store .*client.db can't be opened: No such file"):
         ClientJournal(tmp_path / "client.db")
     (tmp_path / "other.db-journal").mkdir()  # where SQLite would write before it writes to the file
-    with pytest.raises(fsl.InvalidInput, match=r"the store .*other.db can't be opened: "):
+    with pytest.raises(InvalidInput, match=r"the store .*other.db can't be opened: "):
         ClientJournal(tmp_path / "other.db")
-    with pytest.raises(fsl.InvalidInput, match=r"the store .*xxx can't be opened: .*too long"):
+    with pytest.raises(InvalidInput, match=r"the store .*xxx can't be opened: .*too long"):
         ClientJournal(tmp_path / ("x" * 300))
 
 
@@ -839,7 +838,7 @@ def test_an_event_that_no_client_has_written_is_refused(tmp_path, kind, n_more, 
     file.close()
     journal = ClientJournal(tmp_path / "client.db")
     with pytest.raises(
-        fsl.InvalidInput, match=rf"client.db does not hold a client: ValueError\(.{words}"
+        InvalidInput, match=rf"client.db does not hold a client: ValueError\(.{words}"
     ):
         Link(0, journal=journal)
     journal.close()
@@ -879,7 +878,7 @@ def test_an_answer_that_makes_no_sense_stops_the_talking_but_not_the_deciding(tm
     bad = type(download)(download.layers, -download.grams, download.moments)
     link.answered(request.number, SyncAnswer(0, 0, True, bad).to_bytes())
     assert "can't be used: the download's matrix" in str(link.error) and link._frozen is not None
-    with pytest.warns(fsl.FederationWarning, match="goes on alone"):
+    with pytest.warns(FederationWarning, match="goes on alone"):
         learn(link, rng)
     learn(link, rng)
     link.stop()
@@ -1084,7 +1083,7 @@ def test_while_the_server_is_away_a_client_goes_on_and_loses_nothing(run_server,
     assert client.is_online and server.ledger.total_pulls == 110 == client.n_observed
     client.close()
     client.close()  # once more does no harm
-    with pytest.raises(fsl.FederationError, match="is closed"):
+    with pytest.raises(FederationError, match="is closed"):
         client.select(contexts_of(rng))
 
 
@@ -1106,7 +1105,7 @@ def test_a_client_goes_on_from_its_store_also_without_the_server(run_server, tmp
     for layer in range(again.algorithm.n_layers):
         again.layer(layer)
     with pytest.raises(
-        fsl.FederationError, match="not merged within 0.3 seconds .* it is kept in the store"
+        FederationError, match="not merged within 0.3 seconds .* it is kept in the store"
     ):
         again.close(timeout=0.3)
     server.start()
@@ -1140,7 +1139,7 @@ def test_a_loop_that_ends_frees_the_store(run_server, tmp_path):
     client = asyncio.run(play())
     with server.connect(store=tmp_path / "client.db") as again:
         assert again.n_observed == 1
-    with pytest.raises(fsl.FederationError, match="is closed"):
+    with pytest.raises(FederationError, match="is closed"):
         asyncio.run(client.select(contexts_of(rng)))
 
 
@@ -1152,7 +1151,7 @@ def test_a_flush_that_somebody_ends_says_what_became_of_it(run_server):
     ends = threading.Timer(0.2, client.close, kwargs={"flush": False})
     ends.start()
     with pytest.raises(
-        fsl.FederationError, match="not merged before this connection was closed .* it is lost"
+        FederationError, match="not merged before this connection was closed .* it is lost"
     ):
         client.flush()
     ends.join()
@@ -1236,18 +1235,18 @@ def test_a_client_that_is_taken_over_stops_talking_says_so_once_and_goes_on_alon
     client = server.connect()
     with server.connect() as other:
         learn(client, rng)
-        with pytest.raises(fsl.FederationError, match="another process has taken its place"):
+        with pytest.raises(FederationError, match="another process has taken its place"):
             client.flush(20)
         assert (
-            isinstance(client.error, fsl.FederationError)
+            isinstance(client.error, FederationError)
             and "refused" in repr(client)
             and not client.wants_sync
         )
         learn(client, rng, 3)
-        with pytest.raises(fsl.FederationError, match="taken its place"):
+        with pytest.raises(FederationError, match="taken its place"):
             client.wait_synced()
         learn(other, rng, 2)
-    with pytest.raises(fsl.FederationError, match="taken its place"):
+    with pytest.raises(FederationError, match="taken its place"):
         client.close()
     assert server.ledger.total_pulls == 2
 
@@ -1259,7 +1258,7 @@ def test_who_does_not_hear_of_a_refusal_is_warned_once(run_server):
         learn(client, rng)
         with client._link.changed:
             assert client._link.changed.wait_for(lambda: client.error is not None, 20)
-        with pytest.warns(fsl.FederationWarning, match="goes on alone"):
+        with pytest.warns(FederationWarning, match="goes on alone"):
             client.select(contexts_of(rng))
         learn(client, rng, 3)
     client.close(flush=False)
@@ -1273,9 +1272,7 @@ def test_a_client_in_an_event_loop_that_is_taken_over_is_told_too(run_server):
         async with await server.connect_async() as other:
             await client.observe(await client.select(contexts_of(rng)), 0.5)
             for asked in (client.flush, client.wait_synced, client.close):
-                with pytest.raises(
-                    fsl.FederationError, match="another process has taken its place"
-                ):
+                with pytest.raises(FederationError, match="another process has taken its place"):
                     await asked(timeout=20)
             await other.observe(await other.select(contexts_of(rng)), 0.5)
 
@@ -1290,7 +1287,7 @@ def test_a_flush_in_an_event_loop_says_what_became_of_it(run_server):
         client = await server.connect_async()
         server.stop()
         await client.observe(await client.select(contexts_of(rng)), 0.5)
-        with pytest.raises(fsl.FederationError, match="not merged within 0 seconds"):
+        with pytest.raises(FederationError, match="not merged within 0 seconds"):
             await client.flush(timeout=0)
         server.start()
         await client.close()
@@ -1305,9 +1302,9 @@ def test_who_may_not_come_in_by_an_event_loop_is_told_at_once(run_server, nobody
         ("token or certificate is missing or not valid", {"token": "nonsense"}),
         ("for another algorithm", {"algorithm": fsl.make("async", **SIZES, horizon=601)}),
     ):
-        with pytest.raises(fsl.FederationError, match=words):
+        with pytest.raises(FederationError, match=words):
             asyncio.run(server.connect_async(**keywords))
-    with pytest.raises(fsl.FederationError, match="can't be reached within 1e-09 seconds"):
+    with pytest.raises(FederationError, match="can't be reached within 1e-09 seconds"):
         asyncio.run(fsl.connect_async(nobody, client_id=0, token="token", wait=1e-9))
     assert not server.ledger.clients()
 
@@ -1319,7 +1316,7 @@ def test_who_may_not_come_in_is_told_at_once(run_server):
         ("token or certificate is another client's", {"token": server.tokens[1]}),
         ("for another algorithm", {"algorithm": fsl.make("async", **SIZES, horizon=601)}),
     ):
-        with pytest.raises(fsl.FederationError, match=words):
+        with pytest.raises(FederationError, match=words):
             server.connect(**keywords)
     server.connect(algorithm=fsl.make("async", **SIZES, horizon=600)).close()
     assert server.ledger.clients().keys() == {0}
@@ -1349,13 +1346,13 @@ def test_who_may_not_come_in_is_told_at_once(run_server):
 )
 def test_what_can_not_be_connected_with_is_told_before_anything_is_sent(words, keywords):
     usual = {"address": "grpc://127.0.0.1:1", "client_id": 0, "token": "token"}
-    with pytest.raises(fsl.InvalidInput, match=words):
+    with pytest.raises(InvalidInput, match=words):
         fsl.connect(**(usual | keywords))
 
     async def connect():
         await fsl.connect_async(**(usual | keywords))
 
-    with pytest.raises(fsl.InvalidInput, match=words):
+    with pytest.raises(InvalidInput, match=words):
         asyncio.run(connect())
 
 
@@ -1368,13 +1365,9 @@ def nobody():
 
 
 def test_where_nobody_listens_a_client_gives_up_after_a_while(nobody, tmp_path):
-    with pytest.raises(
-        fsl.FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"
-    ):
+    with pytest.raises(FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"):
         fsl.connect(nobody, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db")
-    with pytest.raises(
-        fsl.FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"
-    ):
+    with pytest.raises(FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"):
         asyncio.run(
             fsl.connect_async(
                 nobody, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db"
@@ -1414,17 +1407,17 @@ def test_a_server_of_something_else_is_told_apart(tmp_path):
         (b"hello", "no message of fedsuplin"),
         (unknown, "can't be used"),
     ):
-        with strange_server(data) as address, pytest.raises(fsl.FederationError, match=words):
+        with strange_server(data) as address, pytest.raises(FederationError, match=words):
             fsl.connect(address, client_id=0, token="token")
     with (
         strange_server(good.to_bytes()) as address,
-        pytest.raises(fsl.FederationError, match="from 0 to 2, not 7"),
+        pytest.raises(FederationError, match="from 0 to 2, not 7"),
     ):
         fsl.connect(address, client_id=7, token="token")
     other = fsl.make("async", **SIZES, horizon=501)
     with (
         strange_server(good.to_bytes()) as address,
-        pytest.raises(fsl.FederationError, match="or other numbers, than was asked"),
+        pytest.raises(FederationError, match="or other numbers, than was asked"),
     ):
         fsl.connect(
             address, client_id=0, token="token", algorithm=other
@@ -1448,7 +1441,7 @@ def test_a_certificate_does_in_place_of_a_token(run_server, tmp_path):
     with server.connect(0, token=None, **own) as client:
         learn(client, rng, 3)
     assert server.ledger.total_pulls == 3
-    with pytest.raises(fsl.FederationError, match="is another client's"):
+    with pytest.raises(FederationError, match="is another client's"):
         server.connect(1, token=None, **own)
 
 
@@ -1467,7 +1460,7 @@ def test_with_tls_the_server_must_be_who_it_says(run_server, tmp_path):
 
     asyncio.run(play())
     assert server.ledger.total_pulls == 4
-    with pytest.raises(fsl.FederationError, match="can't be reached within 0.5 seconds"):
+    with pytest.raises(FederationError, match="can't be reached within 0.5 seconds"):
         server.connect(ca=tmp_path / "other.pem", wait=0.5)
 
 
@@ -1485,9 +1478,9 @@ def test_a_failure_that_nobody_foresaw_is_told_to_those_who_wait(run_server, mon
 
     monkeypatch.setattr(client._link, "request", failing)
     client.observe(client.select(contexts_of(rng)), 0.5)
-    with pytest.raises(fsl.FederationError, match="the connection has failed: MemoryError"):
+    with pytest.raises(FederationError, match="the connection has failed: MemoryError"):
         client.flush(timeout=60)
-    with pytest.raises(fsl.FederationError, match="the connection has failed"):
+    with pytest.raises(FederationError, match="the connection has failed"):
         client.close()
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 import fedsuplin as fsl
 from fedsuplin.cli.exit_codes import INTERRUPTED
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import FederationError, InvalidInput, UnknownName
 from fedsuplin.federation.credentials import make_tokens, write_token, write_token_hashes
 from fedsuplin.federation.demo.demo import Demo, run_demo
 from fedsuplin.federation.demo.outcome import Reconciliation, reconcile
@@ -140,13 +141,13 @@ def test_a_note_too_many_or_another_reward_would_be_noticed(tmp_path):
 
 def test_a_client_or_a_server_that_fails_by_itself_ends_the_demo(monkeypatch):
     with pytest.raises(
-        fsl.FederationError, match="client . has ended with exit code 1: .*JSONDecodeError"
+        FederationError, match="client . has ended with exit code 1: .*JSONDecodeError"
     ):
         monkeypatch.setattr(Demo, "_told", lambda self, number: Broken())
         quietly()
     monkeypatch.setattr(Demo, "_server_arguments", lambda self: ["serve", "async"])
     with pytest.raises(
-        fsl.FederationError, match="the server has ended by itself, with exit code 2: .*--store"
+        FederationError, match="the server has ended by itself, with exit code 2: .*--store"
     ):
         quietly()
 
@@ -162,14 +163,14 @@ def quietly(variant="async", **given):
 
 @pytest.mark.parametrize("variant", ["variance", "robust"])
 def test_a_variant_that_weighs_is_refused(variant):
-    with pytest.raises(fsl.InvalidInput, match="weighs what it observes"):
+    with pytest.raises(InvalidInput, match="weighs what it observes"):
         quietly(variant)
 
 
 def test_a_variant_that_cant_be_live_is_refused():
-    with pytest.raises(fsl.InvalidInput, match="live"):
+    with pytest.raises(InvalidInput, match="live"):
         quietly("async-linucb")
-    with pytest.raises(fsl.UnknownName, match="asink"):
+    with pytest.raises(UnknownName, match="asink"):
         quietly("asink")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin.algorithm.doubling import LAST_EPOCH, Doubling
+from fedsuplin.errors import InvalidInput, NumericalError
 from fedsuplin.federation.agreement import Agreement
 from fedsuplin.federation.ledger import Ledger
 from fedsuplin.federation.refusals import Refused
@@ -349,7 +350,7 @@ def test_an_upload_after_which_the_sums_could_not_be_inverted_is_refused_and_cha
     sent, before = dataclasses.replace(request, upload=upload), everything(ledger)
     assert ledger.look(0, sent) == "new"
     with pytest.raises(
-        fsl.NumericalError,
+        NumericalError,
         match="with this upload layer 1 is not positive definite any more; it was refused",
     ):
         ledger.server.add([upload])
@@ -414,7 +415,7 @@ def test_one_who_can_not_be_added_is_refused_and_the_others_are_merged(ledger, m
 
     def picky(uploads):
         if any(upload.client_id == 1 for upload in uploads):
-            raise fsl.NumericalError("not with this one")
+            raise NumericalError("not with this one")
         add(uploads)
 
     monkeypatch.setattr(ledger.server, "add", picky)
@@ -500,7 +501,7 @@ def test_one_upload_of_a_round_that_can_not_be_added_does_not_stop_the_round(tog
 
     def picky(uploads):
         if any(upload.client_id == 2 for upload in uploads):
-            raise fsl.NumericalError("not with this one")
+            raise NumericalError("not with this one")
         add(uploads)
 
     monkeypatch.setattr(together.server, "add", picky)
@@ -525,7 +526,7 @@ def test_where_memory_runs_out_while_it_is_found_who_can_not_be_added_nobody_is_
         if next(n_calls) == 2:
             raise MemoryError
         if any(upload.client_id == 1 for upload in uploads):
-            raise fsl.NumericalError("not with this one")
+            raise NumericalError("not with this one")
         add(uploads)
 
     with monkeypatch.context() as short:
@@ -701,7 +702,7 @@ def test_a_store_is_a_file_whatever_it_is_called(tmp_path, plan, monkeypatch):
 
 
 def test_a_store_is_one_servers_at_a_time(ledger):
-    with pytest.raises(fsl.InvalidInput, match="is in use: another server has it open"):
+    with pytest.raises(InvalidInput, match="is in use: another server has it open"):
         Ledger(ledger.path)
 
 
@@ -709,21 +710,21 @@ def test_a_store_of_another_algorithm_or_of_something_else_is_refused_and_left_a
     tmp_path, ledger, plan
 ):
     ledger.close()
-    with pytest.raises(fsl.InvalidInput, match="is for another algorithm, async"):
+    with pytest.raises(InvalidInput, match="is for another algorithm, async"):
         Ledger(ledger.path, Agreement.of(fsl.make("async", **SIZES, horizon=2000)))
-    with pytest.raises(fsl.InvalidInput, match="is new: say which algorithm"):
+    with pytest.raises(InvalidInput, match="is new: say which algorithm"):
         Ledger(tmp_path / "new.db")
-    with pytest.raises(fsl.InvalidInput, match="there is no folder"):
+    with pytest.raises(InvalidInput, match="there is no folder"):
         Ledger(tmp_path / "nowhere" / "s.db", plan)
     text = tmp_path / "text"
     text.write_text("some notes of mine" * 100)
-    with pytest.raises(fsl.InvalidInput, match="is not the store of a server of fedsuplin's"):
+    with pytest.raises(InvalidInput, match="is not the store of a server of fedsuplin's"):
         Ledger(text, plan)
     assert text.read_text() == "some notes of mine" * 100
     foreign = sqlite3.connect(tmp_path / "foreign.db")
     foreign.execute("CREATE TABLE mine (x)")
     foreign.close()
-    with pytest.raises(fsl.InvalidInput, match="a database of something else"):
+    with pytest.raises(InvalidInput, match="a database of something else"):
         Ledger(tmp_path / "foreign.db", plan)
 
 
@@ -746,7 +747,7 @@ def test_a_store_that_was_changed_by_somebody_is_refused(ledger, statement, told
     file.execute(statement)
     file.commit()
     file.close()
-    with pytest.raises(fsl.InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=told):
         Ledger(ledger.path)
 
 
@@ -757,12 +758,12 @@ def test_a_plan_is_plain_data_and_the_same_on_both_sides():
     assert (
         again.radii.tolist() == algorithm.radii.tolist() and again.weighting == algorithm.weighting
     )
-    with pytest.raises(fsl.InvalidInput, match="epoch 0 only"):
+    with pytest.raises(InvalidInput, match="epoch 0 only"):
         plan.algorithm(1)
-    with pytest.raises(fsl.InvalidInput, match="needs an algorithm"):
+    with pytest.raises(InvalidInput, match="needs an algorithm"):
         Agreement.of("async")
-    with pytest.raises(fsl.InvalidInput, match="no specification"):
+    with pytest.raises(InvalidInput, match="no specification"):
         Agreement.from_spec({"variant": "async"})
-    with pytest.raises(fsl.InvalidInput, match="passed as an object"):
+    with pytest.raises(InvalidInput, match="passed as an object"):
         Agreement.of(fsl.make("async", **SIZES, horizon=700, trigger=lambda gain, elapsed: True))
     assert isinstance(Download.from_bytes(fsl.Server(again).download([0]).to_bytes()), Download)

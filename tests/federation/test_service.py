@@ -27,6 +27,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput
 from fedsuplin.federation.addresses import parse_server_url
 from fedsuplin.federation.agreement import Agreement
 from fedsuplin.federation.barrier import Barrier
@@ -482,7 +483,7 @@ async def test_with_tokens_and_an_authority_a_client_needs_both_and_of_the_same_
     ],
 )
 def test_a_server_that_would_be_open_or_makes_no_sense_is_refused(given, told):
-    with pytest.raises(fsl.InvalidInput, match=re.escape(told)):
+    with pytest.raises(InvalidInput, match=re.escape(told)):
         Listening(**given)
 
 
@@ -502,10 +503,10 @@ async def test_off_loopback_there_is_plain_text_if_somebody_asks_for_it_by_name(
 async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(tmp_path):
     async with serving(tmp_path) as running:
         (tmp_path / "second").mkdir()
-        with pytest.raises(fsl.InvalidInput, match="can't listen on .*in use"):
+        with pytest.raises(InvalidInput, match="can't listen on .*in use"):
             async with serving(tmp_path / "second", address=running.target):
                 pass
-        with pytest.raises(fsl.InvalidInput, match="can't show metrics"):
+        with pytest.raises(InvalidInput, match="can't show metrics"):
             async with serving(tmp_path / "second", metrics_address=running.target):
                 pass
 
@@ -521,7 +522,7 @@ async def test_files_of_certificates_that_are_wrong_are_named(tmp_path, tls, fil
     wrong = tmp_path / "wrong.pem"
     if content is not None:
         wrong.write_bytes(content)
-    with pytest.raises(fsl.InvalidInput, match=f"{told}"):
+    with pytest.raises(InvalidInput, match=f"{told}"):
         async with serving(tmp_path, **(tls[0] | {file: wrong})):
             pass
 
@@ -533,10 +534,10 @@ async def test_files_of_certificates_that_are_wrong_are_named(tmp_path, tls, fil
 def test_a_file_of_tokens_that_is_none_is_refused_without_telling_what_is_in_it(tmp_path, content):
     file = tmp_path / "tokens.json"
     file.write_text(content)
-    with pytest.raises(fsl.InvalidInput) as caught:
+    with pytest.raises(InvalidInput) as caught:
         Tokens.read(file)
     assert "secret" not in str(caught.value)
-    with pytest.raises(fsl.InvalidInput, match="can't read the tokens"):
+    with pytest.raises(InvalidInput, match="can't read the tokens"):
         Tokens.read(tmp_path / "nowhere.json")
 
 
@@ -545,27 +546,27 @@ def test_a_file_of_tokens_that_is_none_is_refused_without_telling_what_is_in_it(
     ("grpc://example.org:1", "no loopback"), ("grpcs://example.org", "HOST:PORT"), ("grpcs://a b:1", "HOST:PORT"),
 ])  # fmt: skip
 def test_a_client_does_not_send_its_token_in_plain_text_off_loopback(address, told):
-    with pytest.raises(fsl.InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=told):
         parse_server_url(address)
     assert parse_server_url("grpc://example.org:1", plaintext=True) == ("example.org:1", False)
     assert parse_server_url("grpc://[::1]:1") == ("[::1]:1", False)
 
 
 def test_a_clients_certificate_needs_its_key_and_one_without_a_password(tmp_path, tls):
-    with pytest.raises(fsl.InvalidInput, match="give both, cert and key"):
+    with pytest.raises(InvalidInput, match="give both, cert and key"):
         make_channel_credentials(tls[1], cert=tls[0]["tls_cert"])
     key = serialization.load_pem_private_key(tls[0]["tls_key"].read_bytes(), None)
     locked = serialization.BestAvailableEncryption(b"secret")
     forms = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     (tmp_path / "locked.key").write_bytes(key.private_bytes(*forms, locked))
-    with pytest.raises(fsl.InvalidInput, match="the key has a password"):
+    with pytest.raises(InvalidInput, match="the key has a password"):
         make_channel_credentials(tls[1], tls[0]["tls_cert"], tmp_path / "locked.key")
     assert make_metadata(None) == ()
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ünicode", b"bytes", "x" * 600])
 def test_a_token_that_could_not_be_sent_is_refused_without_being_repeated(token):
-    with pytest.raises(fsl.InvalidInput, match="^a token is a word of ASCII"):
+    with pytest.raises(InvalidInput, match="^a token is a word of ASCII"):
         make_metadata(token)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput
 from fedsuplin.federation.wire import (
     JoinAnswer,
     JoinRequest,
@@ -115,7 +116,7 @@ def test_a_message_that_is_cut_short_or_too_long_is_refused(message, data):
     cut = data.draw(st.integers(0, len(written) - 1))
     for wrong in (written[:cut], written + b"\0"):
         with pytest.raises(
-            fsl.InvalidInput,
+            InvalidInput,
             match="cut short|bytes too many|no message of fedsuplin|not JSON|bytes of",
         ):
             type(message).from_bytes(wrong)
@@ -129,7 +130,7 @@ def test_damaged_bytes_are_read_as_something_or_refused_and_never_anything_else(
         written[data.draw(st.integers(0, len(written) - 1))] = data.draw(st.integers(0, 255))
     try:
         read = type(message).from_bytes(bytes(written))
-    except fsl.InvalidInput:
+    except InvalidInput:
         return
     assert isinstance(read, type(message))
 
@@ -137,24 +138,22 @@ def test_damaged_bytes_are_read_as_something_or_refused_and_never_anything_else(
 def test_another_version_another_kind_and_no_message_at_all_are_told_apart():
     written = JoinRequest(3, bytes(16)).to_bytes()
     with pytest.raises(
-        fsl.InvalidInput, match="is of version 7 of the messages, this fedsuplin speaks 1: upgrade"
+        InvalidInput, match="is of version 7 of the messages, this fedsuplin speaks 1: upgrade"
     ):
         JoinRequest.from_bytes(HEAD.pack(b"FSLM", 7, 10) + written[HEAD.size :])
     with pytest.raises(
-        fsl.InvalidInput, match=r"a message of kind 10, where SyncRequest \(12\) was expected"
+        InvalidInput, match=r"a message of kind 10, where SyncRequest \(12\) was expected"
     ):
         SyncRequest.from_bytes(written)
-    with pytest.raises(
-        fsl.InvalidInput, match="no message of fedsuplin, where Upload was expected"
-    ):
+    with pytest.raises(InvalidInput, match="no message of fedsuplin, where Upload was expected"):
         Upload.from_bytes(b"GET / HTTP/1.1")
 
 
 def test_a_message_can_not_name_more_memory_than_it_brings():
     head = HEAD.pack(b"FSLM", VERSION, Upload.kind)
-    with pytest.raises(fsl.InvalidInput, match="dimension 4294967295 and 65535 layers: at most"):
+    with pytest.raises(InvalidInput, match="dimension 4294967295 and 65535 layers: at most"):
         Upload.from_bytes(head + struct.pack("<IIHH", 0, 2**32 - 1, 65535, 0))
-    with pytest.raises(fsl.InvalidInput, match="cut short"):
+    with pytest.raises(InvalidInput, match="cut short"):
         Upload.from_bytes(head + struct.pack("<IIHH", 0, 1 << 15, 1 << 10, 0))
 
 
@@ -168,13 +167,13 @@ def test_a_specification_that_is_no_object_is_refused():
         body = (
             struct.pack("<QQQQI", 0, 0, 0, 1, len(spec)) + spec + download.to_bytes()[HEAD.size :]
         )
-        with pytest.raises(fsl.InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=told):
             JoinAnswer.from_bytes(HEAD.pack(b"FSLM", VERSION, JoinAnswer.kind) + body)
-    with pytest.raises(fsl.InvalidInput, match="at most 1048576 are read"):
+    with pytest.raises(InvalidInput, match="at most 1048576 are read"):
         JoinAnswer.from_bytes(
             HEAD.pack(b"FSLM", VERSION, 11) + struct.pack("<QQQQI", 0, 0, 0, 1, 2**31)
         )
-    with pytest.raises(fsl.InvalidInput, match="0 or 1 for leaving, not 2"):
+    with pytest.raises(InvalidInput, match="0 or 1 for leaving, not 2"):
         SyncRequest.from_bytes(
             HEAD.pack(b"FSLM", VERSION, 12) + bytes(48) + struct.pack("<QQQB", 1, 0, 0, 2)
         )
@@ -287,8 +286,8 @@ def test_long_doubles_that_are_no_doubles_are_too_large():
     algorithm = fsl.make("async", dim=1, n_arms=2, n_clients=2, horizon=100)
     upload = Upload(0, np.array([0]), np.array([["1e400"]], "g"), np.zeros((1, 1)), np.array([1]))
     if np.isfinite(upload.grams).all():  # where a long double is longer
-        with pytest.raises(fsl.InvalidInput, match="numbers beyond 1e\\+150"):
+        with pytest.raises(InvalidInput, match="numbers beyond 1e\\+150"):
             check_upload(upload, algorithm)
     else:
-        with pytest.raises(fsl.InvalidInput, match="NaN or infinity"):
+        with pytest.raises(InvalidInput, match="NaN or infinity"):
             check_upload(upload, algorithm)

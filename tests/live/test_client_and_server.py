@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import fedsuplin as fsl
 from fedsuplin._shared.archives import read_archive, write_archive
 from fedsuplin.algorithm.making import make_for
+from fedsuplin.errors import InvalidInput, NumericalError, PluginError
 from fedsuplin.live.messages import Download, Upload
 from fedsuplin.live.uploads import pack_upper, unpack_upper
 from fedsuplin.simulation.preparing import choose_arrival
@@ -180,7 +181,7 @@ def test_open_decisions_survive_a_save(tmp_path):
         each.observe(decisions[0], 0.9)
     for layer in range(algorithm.n_layers):
         assert np.array_equal(client.layer(layer)["delta_gram"], loaded.layer(layer)["delta_gram"])
-    with pytest.raises(fsl.InvalidInput, match="decision 0 is not open"):
+    with pytest.raises(InvalidInput, match="decision 0 is not open"):
         loaded.observe(decisions[0], 0.9)
 
 
@@ -205,7 +206,7 @@ def test_a_reward_that_cannot_be_learnt_changes_nothing_and_the_decision_stays_o
         for _ in range(n_before):
             client.observe(client.select(contexts(rng)), 0.3, sigma=0.5)
     first, second = (client.select(contexts(np.random.default_rng(1))) for client in (one, other))
-    with pytest.raises(fsl.NumericalError, match="no longer"):
+    with pytest.raises(NumericalError, match="no longer"):
         one.observe(first, 1e200, sigma=1e200)  # their product is more than a double holds
     np.testing.assert_equal(knowledge(one), knowledge(other))
     one.observe(first, 0.5)
@@ -224,7 +225,7 @@ def test_a_trigger_that_fails_changes_nothing_and_may_be_asked_again():
 
     client = fsl.Client(fsl.make("async", **SIZES, trigger=fires))
     decision, before = client.select(contexts(np.random.default_rng(0))), knowledge(client)
-    with pytest.raises(fsl.PluginError, match="no answer"):
+    with pytest.raises(PluginError, match="no answer"):
         client.observe(decision, 0.5)
     np.testing.assert_equal(knowledge(client), before)
     broken[0] = False
@@ -241,7 +242,7 @@ def test_a_download_on_which_later_observations_do_not_fit_is_refused_whole():
     client.upload()
     client.observe(client.select([[1.0]]), 1.6e308)  # since the upload
     n, before = algorithm.n_layers, knowledge(client)
-    with pytest.raises(fsl.NumericalError, match="no longer finite"):
+    with pytest.raises(NumericalError, match="no longer finite"):
         client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 1.5e308)))
     np.testing.assert_equal(knowledge(client), before)
     client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 0.1)))
@@ -300,7 +301,7 @@ def test_one_algorithm_serves_many_runs_at_once():
 # --- what is refused ----------------------------------------------------------------------------------------------------------
 
 
-def refused(words, what, error=fsl.InvalidInput):
+def refused(words, what, error=InvalidInput):
     with pytest.raises(error, match=words):
         what()
 
@@ -345,13 +346,13 @@ def test_a_plugin_that_fails_in_a_live_client_is_named():
     refused(
         "broken.*raised RuntimeError: no luck",
         lambda: client.observe(decision, 0.1),
-        fsl.PluginError,
+        PluginError,
     )
     client = fsl.Client(fsl.make("async", **SIZES, weighting=lambda norm, sigma: -1.0))
     refused(
         "gave a bad weight",
         lambda: client.observe(client.select(contexts(np.random.default_rng(0))), 0.1),
-        fsl.PluginError,
+        PluginError,
     )
 
 
@@ -372,9 +373,7 @@ def test_a_policy_that_gives_no_arm_of_a_live_client_is_named_and_nothing_is_dec
     )
     for arm in (99, -1):
         policy.arm = arm
-        refused(
-            re.escape("Outside() gave a bad choice"), lambda: client.select(good), fsl.PluginError
-        )
+        refused(re.escape("Outside() gave a bad choice"), lambda: client.select(good), PluginError)
     assert client.n_open == 0
     policy.arm = 2
     assert client.select(good) == fsl.Decision(0, 2, 0)
@@ -394,7 +393,7 @@ def test_estimates_that_overflow_with_a_context_choose_nothing():
     refused(
         "estimates are no longer finite",
         lambda: client.select(np.full((4, 3), 0.577)),
-        fsl.NumericalError,
+        NumericalError,
     )
     assert client.n_open == 0 and client.select(np.zeros((4, 3))).id == 0
 
@@ -419,7 +418,7 @@ def test_what_was_gathered_must_fit_a_download_that_comes_by_itself():
     refused(
         "no longer positive definite, or hardly",
         lambda: client.apply(knows(1e-6)),
-        fsl.NumericalError,
+        NumericalError,
     )
     np.testing.assert_equal([client.layer(layer) for layer in layers], before)
     client.apply(knows(1e13))
@@ -475,7 +474,7 @@ def test_a_download_that_is_not_positive_definite_is_refused():
     algorithm = fsl.make("async", **SIZES)
     client = fsl.Client(algorithm)
     bad = Download(np.array([0]), pack_upper(-np.eye(3))[None], np.zeros((1, 3)))
-    refused("not positive definite", lambda: client.apply(bad), fsl.NumericalError)
+    refused("not positive definite", lambda: client.apply(bad), NumericalError)
     assert np.array_equal(client.layer(0)["gram"], algorithm.setting.ridge * np.eye(3))
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput, UnknownName
 from fedsuplin.reference.twin import run_reference
 from fedsuplin_ext import norms
 from fedsuplin_plugins.noise import ADVERSARIES, Corrupted
@@ -128,20 +129,20 @@ def test_the_twins_agree_against_each_adversary(adversary, variant):
 
 def test_an_adversary_nobody_knows_is_refused_with_those_there_are():
     with pytest.raises(
-        fsl.InvalidInput, match="adversary must be one of early, targeted, random, not 'target'"
+        InvalidInput, match="adversary must be one of early, targeted, random, not 'target'"
     ):
         attacked("target")
     with pytest.raises(
-        fsl.InvalidInput, match="share is a share of the pulls, so it must be at most 1, not 1.5"
+        InvalidInput, match="share is a share of the pulls, so it must be at most 1, not 1.5"
     ):
         attacked("random", share=1.5)
-    with pytest.raises(fsl.InvalidInput, match="share must be at least 0"):
+    with pytest.raises(InvalidInput, match="share must be at least 0"):
         attacked("random", share=-0.1)
 
 
 @pytest.mark.parametrize("keyword", Corrupted.drawing_only)
 def test_the_adversary_is_the_problems_and_no_keyword_of_the_algorithm(keyword):
-    with pytest.raises(fsl.UnknownName, match=f"unknown keyword for 'robust' '{keyword}'"):
+    with pytest.raises(UnknownName, match=f"unknown keyword for 'robust' '{keyword}'"):
         fsl.make("robust", **SIZES, **{keyword: getattr(Corrupted(), keyword)})
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput, PluginError
+from fedsuplin.plugin import Setting
 from fedsuplin.reference.twin import run_reference
 from fedsuplin.registry import plugins
 
@@ -195,7 +197,7 @@ def test_with_thresholds_of_one_everybody_knows_everything_at_once():
 
 def test_a_ratio_of_determinants_below_one_is_refused():
     with pytest.raises(
-        fsl.InvalidInput,
+        InvalidInput,
         match="gamma_u is a ratio of determinants, so it must be at least 1, not 0.5",
     ):
         numbers("async-linucb", gamma_u=0.5)
@@ -203,7 +205,7 @@ def test_a_ratio_of_determinants_below_one_is_refused():
 
 def test_pushing_needs_a_trigger_that_says_when():
     with pytest.raises(
-        fsl.PluginError,
+        PluginError,
         match=r"syncs='push' the trigger needs a push_threshold, which Determinant\(C=1.0\) has not",
     ):
         numbers("async", preset="practical", syncs="push")
@@ -233,7 +235,7 @@ def test_uniform_draws_every_arm_alike_and_anew_for_each_seed():
 @pytest.mark.parametrize("name", PHASED)
 def test_a_policy_for_fixed_arms_refuses_a_problem_without(name):
     with pytest.raises(
-        fsl.InvalidInput,
+        InvalidInput,
         match=rf"{name} needs fixed arms.*SyntheticProblem does not promise.*FixedArmsProblem",
     ):
         fsl.run(name, fsl.SyntheticProblem(3, 4, 2), horizon=100)
@@ -307,7 +309,7 @@ def test_every_policy_plays_fixed_arms_too():
     ],
 )
 def test_arms_that_can_not_be_played_are_refused(given, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.FixedArmsProblem(3, 5, 2, **given)
 
 
@@ -323,7 +325,7 @@ def test_a_fixed_arms_problem_is_made_again_from_its_specification():
 
 
 def test_every_system_of_table_1_is_here_with_its_bounds():
-    setting = fsl.Setting(dim=10, n_arms=7, n_clients=4, horizon=10_000)
+    setting = Setting(dim=10, n_arms=7, n_clients=4, horizon=10_000)
     d, K, M, T, log = 10, 7, 4, 10_000, math.log(10_000)
     table = {
         "oful": (d * math.sqrt(T * log), None),
@@ -403,7 +405,7 @@ def test_a_third_partys_phases_are_played_and_have_a_twin():
 def test_phases_that_go_wrong_end_the_run_and_keep_what_was_recorded(advance, message, monkeypatch):
     monkeypatch.setattr(HalvingPhases, "advance", advance)
     problem = fsl.FixedArmsProblem(3, 8, 1, horizon=900, seed=1)
-    with pytest.raises(fsl.PluginError, match=message) as caught:
+    with pytest.raises(PluginError, match=message) as caught:
         fsl.run(made("pe", problem, policy=Halving()), problem, record="all")
     assert caught.value.result.n_pulls == 64
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput
 from fedsuplin.registry import plugins
 from fedsuplin_plugins.noise import ADVERSARIES
 
@@ -120,7 +121,7 @@ def test_corruption_scale_multiplies_the_price_of_corruption_and_nothing_else():
         corruption=50.0, corruption_scale=0.3, alpha_scale=0.5
     ) - 0.5 * plain == pytest.approx(0.75)
     assert (radii(corruption=0.0, corruption_scale=0.3) == plain).all()
-    with pytest.raises(fsl.InvalidInput, match="corruption_scale must be at least 0, not -1"):
+    with pytest.raises(InvalidInput, match="corruption_scale must be at least 0, not -1"):
         radii(corruption_scale=-1)
 
 

@@ -18,6 +18,7 @@ from scipy import stats
 
 import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.problems.base import make_problem_from_spec
 from fedsuplin.problems.data import count_earlier
 from fedsuplin.problems.movielens import ByClient, draw_distinct
@@ -342,7 +343,7 @@ def test_a_user_who_rated_almost_everything_has_the_rest_in_every_round(tmp_path
     movies = movies_of(problem, problem.stream(200, None).take(200).contexts)
     assert all(len(set(row) & {0, 1, 2, 3}) == 4 for row in movies.tolist())
     with pytest.raises(
-        fsl.InvalidInput,
+        InvalidInput,
         match=r"user 1 has not rated 4 of the 58 movies that can be an arm; n_arms=6 needs 5",
     ):
         fsl.MovieLensProblem(where, dim=6, n_arms=6, most_active=1)
@@ -386,7 +387,7 @@ def test_policies_in_rounds_have_the_users_take_turns(folder):
         "sync", fsl.MovieLensProblem(folder, **SMALL, most_active=4), horizon=400, record="all"
     )
     assert result.clients[:6].tolist() == [0, 1, 2, 3, 0, 1]
-    with pytest.raises(fsl.InvalidInput, match="arrival must be 'round-robin'"):
+    with pytest.raises(InvalidInput, match="arrival must be 'round-robin'"):
         fsl.run(
             "sync",
             fsl.MovieLensProblem(folder, **SMALL, most_active=4, arrival="random"),
@@ -427,7 +428,7 @@ def test_a_problem_with_an_arrival_of_ones_own_says_that_it_can_not_be_made_agai
     assert (
         spec["problem"] == "movielens" and spec["parameters"] is None and "Random" in spec["shown"]
     )
-    with pytest.raises(fsl.InvalidInput, match="can't be made again"):
+    with pytest.raises(InvalidInput, match="can't be made again"):
         make_problem_from_spec(spec)
 
 
@@ -543,7 +544,7 @@ def test_comparisons_make_the_problem_for_every_seed(folder):
     ],
 )
 def test_parameters_that_do_not_fit_the_folder_are_refused(folder, changes, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.MovieLensProblem(folder, **(SMALL | changes))
 
 
@@ -553,12 +554,10 @@ def test_a_place_without_the_data_says_what_is_looked_for_and_where_to_get_it(tm
         (tmp_path, "does not hold MovieLens data"),
     ):
         with pytest.raises(
-            fsl.InvalidInput, match=f"{message}: .*movies.csv with ratings.csv or .*grouplens.org"
+            InvalidInput, match=f"{message}: .*movies.csv with ratings.csv or .*grouplens.org"
         ):
             fsl.MovieLensProblem(where, most_active=2)
-    with pytest.raises(
-        fsl.InvalidInput, match="folder must be the path of a MovieLens folder, not 20"
-    ):
+    with pytest.raises(InvalidInput, match="folder must be the path of a MovieLens folder, not 20"):
         fsl.MovieLensProblem(20)
 
 
@@ -606,7 +605,7 @@ def test_a_file_that_can_not_be_read_is_named(folder, tmp_path, file, text, mess
     if "described" in message:
         (mine / "tags.csv").unlink()
     (mine / file).write_text(text)
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.MovieLensProblem(mine, **SMALL, most_active=1)
 
 
@@ -617,7 +616,7 @@ def test_a_file_that_can_not_be_read_is_named(folder, tmp_path, file, text, mess
 def test_a_line_of_a_dat_file_that_can_not_be_read_is_named(tmp_path, file, line):
     mine = written(tmp_path / "ml", "dat with tags", *made_up())
     (mine / file).write_text(line + "\n")
-    with pytest.raises(fsl.InvalidInput, match=f"{file}.*(line 1|MovieLens data)"):
+    with pytest.raises(InvalidInput, match=f"{file}.*(line 1|MovieLens data)"):
         fsl.MovieLensProblem(mine, **SMALL, most_active=1)
 
 
@@ -717,7 +716,7 @@ def test_async_learns_the_digits():
 )
 def test_examples_that_can_not_be_played_are_refused(changes, message):
     features, labels = blobs()
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.ClassificationProblem(**({"features": features, "labels": labels} | changes))
 
 
@@ -805,14 +804,14 @@ def test_features_are_the_other_columns_unless_named():
     frame = table().assign(note="text")
     assert fsl.problem_from_table(frame, **NAMES, features=["b"]).dim == 1
     with pytest.raises(
-        fsl.InvalidInput, match="column 'note' of the table does not hold numbers; features= names"
+        InvalidInput, match="column 'note' of the table does not hold numbers; features= names"
     ):
         fsl.problem_from_table(frame, **NAMES)
 
 
 def test_long_contexts_are_scaled_when_asked():
     frame = table().assign(a=lambda rows: rows["a"] * 30)
-    with pytest.raises(fsl.InvalidInput, match="has length .*scale_contexts=True"):
+    with pytest.raises(InvalidInput, match="has length .*scale_contexts=True"):
         fsl.problem_from_table(frame, **NAMES)
     scaled = fsl.problem_from_table(frame, **NAMES, scale_contexts=True)
     assert np.linalg.norm(scaled._contexts, axis=2).max() == pytest.approx(1.0)
@@ -859,14 +858,14 @@ def test_long_contexts_are_scaled_when_asked():
     ],
 )
 def test_tables_that_can_not_be_played_are_refused(spoil, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         fsl.problem_from_table(spoil(table()), **NAMES)
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
 def test_a_file_that_is_no_table_is_named(tmp_path, name):
     (tmp_path / name).write_bytes(b"\xff\xfe\x00 nothing")
-    with pytest.raises(fsl.InvalidInput, match=f"{name} can't be read as a table"):
+    with pytest.raises(InvalidInput, match=f"{name} can't be read as a table"):
         fsl.problem_from_table(tmp_path / name)
 
 
@@ -881,12 +880,12 @@ def logged(n=3000, noise=0.1):
 
 def test_missing_rewards_are_an_error_that_says_what_to_do():
     with pytest.raises(
-        fsl.InvalidInput,
+        InvalidInput,
         match=r"6000 of 9000 rewards are missing, the first in round 0, arm 1: .*missing=\"model\"",
     ):
         fsl.problem_from_table(logged(), **NAMES)
     with pytest.raises(
-        fsl.UnknownName, match="unknown way with missing rewards 'modle'. Did you mean 'model'"
+        UnknownName, match="unknown way with missing rewards 'modle'. Did you mean 'model'"
     ):
         fsl.problem_from_table(logged(), **NAMES, missing="modle")
 
@@ -937,9 +936,9 @@ def test_arms_that_are_not_there_do_not_count_in_a_model():
 
 
 def test_a_model_needs_something_to_fit():
-    with pytest.raises(fsl.InvalidInput, match="every reward is missing"):
+    with pytest.raises(InvalidInput, match="every reward is missing"):
         fsl.problem_from_table(logged(10).assign(paid=np.nan), **NAMES, missing="model")
-    with pytest.raises(fsl.InvalidInput, match="ridge must be positive"):
+    with pytest.raises(InvalidInput, match="ridge must be positive"):
         fsl.problem_from_table(logged(10), **NAMES, missing="model", ridge=0)
 
 
@@ -961,16 +960,16 @@ def test_a_missing_extra_says_what_to_install(folder, tmp_path, monkeypatch):
     for module in ("sklearn.decomposition", "sklearn.feature_extraction.text"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        fsl.MissingExtra,
+        MissingExtra,
         match=r"MovieLensProblem needs scikit-learn: pip install 'fedsuplin\[datasets\]'",
     ):
         fsl.MovieLensProblem(mine, **SMALL, most_active=2)
-    with pytest.raises(fsl.MissingExtra, match="needs scikit-learn"):
+    with pytest.raises(MissingExtra, match="needs scikit-learn"):
         fsl.ClassificationProblem(*blobs(), n_features=2)
     assert fsl.ClassificationProblem(*blobs()).dim == 15  # which needs none
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
-        fsl.MissingExtra,
+        MissingExtra,
         match=r"problem_from_table needs pandas: pip install 'fedsuplin\[datasets\]'",
     ):
         fsl.problem_from_table({})

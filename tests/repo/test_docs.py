@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.plugin import Setting
 from fedsuplin.registry import HOOK_PREFIX, Registry, Source, plugins
 
 ROOT = Path(__file__).parents[2]
@@ -72,10 +72,7 @@ def test_every_python_block_of_a_guide_runs_and_prints_what_it_says(page, monkey
 def test_the_guide_needs_no_numba(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "numba", None)
     module = played("plugins.md", monkeypatch, tmp_path)
-    assert (
-        module.Rested().bind(fsl.Setting(dim=2, n_arms=2, n_clients=2, horizon=9)).compiled()
-        is None
-    )
+    assert module.Rested().bind(Setting(dim=2, n_arms=2, n_clients=2, horizon=9)).compiled() is None
 
 
 def test_a_block_that_fails_or_prints_something_else_would_be_noticed(monkeypatch, tmp_path):

@@ -179,11 +179,11 @@ BROKEN = {
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
     ),
     "misspelt": (
-        "import fedsuplin\n@fedsuplin.hookimpl\ndef fedsuplin_register_trigers(register):\n    pass",
+        "import fedsuplin\n@hookimpl\ndef fedsuplin_register_trigers(register):\n    pass",
         "unknown hook 'fedsuplin_register_trigers'. Did you mean 'fedsuplin_register_triggers'?",
     ),
     "taken": (
-        "import fedsuplin\n@fedsuplin.hookimpl\ndef fedsuplin_register_variants(register):\n"
+        "import fedsuplin\n@hookimpl\ndef fedsuplin_register_variants(register):\n"
         "    register('frugal', fedsuplin.Variant)",
         "variant 'frugal' is already registered by plugin 'demo' of package fedsuplin-demo 0.1.0",
     ),

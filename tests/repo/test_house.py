@@ -40,7 +40,9 @@ def place_of(room):
         for place, names in enumerate(row):
             if room in names.split(", "):
                 return number, place
-    raise AssertionError(f"fedsuplin/{room} is in no row of the house: ROWS in {Path(__file__).name} says which there are")
+    raise AssertionError(
+        f"fedsuplin/{room} is in no row of the house: ROWS in {Path(__file__).name} says which there are"
+    )
 
 
 def may_import(room, other):
@@ -76,7 +78,10 @@ def imports_of(module, source, is_package, known):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = absolute(module, is_package, node)
-            names = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
+            names = [
+                f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base
+                for alias in node.names
+            ]
         else:
             continue
         for name in names:
@@ -89,7 +94,9 @@ def absolute(module, is_package, node):
     if not node.level:
         return node.module
     parts = module.split(".")[: None if is_package else -1]
-    return ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+    return ".".join(
+        [*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])]
+    )
 
 
 def wrong_imports(package):
@@ -98,10 +105,14 @@ def wrong_imports(package):
     wrong = []
     for module, path in known.items():
         room = room_of(module)
-        for other, for_types in imports_of(module, path.read_text(), path.name == "__init__.py", known):
+        for other, for_types in imports_of(
+            module, path.read_text(), path.name == "__init__.py", known
+        ):
             allowed = may_import(room, room_of(other)) or (for_types and room in UPWARD_TYPES)
             if not allowed and (module, other) not in EXCEPTIONS:
-                wrong.append(f"{module} imports {other}: {room} may not import from {room_of(other)}")
+                wrong.append(
+                    f"{module} imports {other}: {room} may not import from {room_of(other)}"
+                )
     return wrong
 
 
@@ -120,7 +131,10 @@ def test_the_exceptions_are_few_and_have_reasons():
         ("problems/synthetic.py", "from ..simulation import run"),
         ("problems/synthetic.py", "from fedsuplin.algorithm.algorithm import Algorithm"),
         ("view/notebook.py", "def late():\n    from ..contracts.variant import SYNCS"),
-        ("simulation/result.py", "if TYPE_CHECKING:\n    from ..study.comparison import Comparison"),
+        (
+            "simulation/result.py",
+            "if TYPE_CHECKING:\n    from ..study.comparison import Comparison",
+        ),
         ("study/grid.py", "import fedsuplin.federation.link"),
         ("live/client.py", "from fedsuplin import run"),
     ],
@@ -148,7 +162,9 @@ def test_no_two_modules_import_each_other():
     needs = {
         module: {
             other
-            for other, for_types in imports_of(module, path.read_text(), path.name == "__init__.py", known)
+            for other, for_types in imports_of(
+                module, path.read_text(), path.name == "__init__.py", known
+            )
             if not for_types and other in known and other != module
         }
         for module, path in known.items()
@@ -182,7 +198,9 @@ def test_a_cycle_is_found():
 def test_the_compiled_core_imports_nothing_of_fedsuplin():
     for path in (ROOT / "ext").rglob("*.p*x*"):
         for line in path.read_text().splitlines():
-            assert not line.startswith(("import fedsuplin.", "from fedsuplin.", "from fedsuplin import")), f"{path}: {line}"
+            assert not line.startswith(
+                ("import fedsuplin.", "from fedsuplin.", "from fedsuplin import")
+            ), f"{path}: {line}"
 
 
 PLUGIN_AUTHORS = [*(ROOT / "plugins").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]

@@ -81,22 +81,22 @@ except fsl.FedsuplinError as error:
     assert_type(error.result, fsl.RunResult | None)
 
 
-class Coins(fsl.Problem):
+class Coins(Problem):
     dim, n_arms, n_clients = 1, 2, 1
 
-    def stream(self, horizon: int, arrival: Any) -> fsl.Stream:
+    def stream(self, horizon: int, arrival: Any) -> Stream:
         return CoinsStream()
 
 
-class CoinsStream(fsl.Stream):
-    def take(self, n: int) -> fsl.Chunk:
-        return fsl.Chunk.of(np.full((n, 2, 1), 0.5), np.zeros(n), rewards=np.eye(2)[np.zeros(n, int)])
+class CoinsStream(Stream):
+    def take(self, n: int) -> Chunk:
+        return Chunk.of(np.full((n, 2, 1), 0.5), np.zeros(n), rewards=np.eye(2)[np.zeros(n, int)])
 
 
 assert_type(fsl.run("oful", Coins(), horizon=20).n_pulls, int)
 
 
-@fsl.hookimpl
+@hookimpl
 def fedsuplin_register_problems(register: Callable[[str, Any], None]) -> None:
     register("coins", Coins)
 """

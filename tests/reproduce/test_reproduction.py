@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import MissingExtra
 from fedsuplin.reproduce.arrivals import PRACTICAL, Arrivals, judge_setting
 from fedsuplin.reproduce.clients import Clients
 from fedsuplin.reproduce.experiment import Measured, Options
@@ -397,7 +398,7 @@ def test_what_can_not_be_reproduced_is_told_at_once(call, words, small, tmp_path
 def test_a_package_that_is_missing_is_told_before_anything_runs(small, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        fsl.MissingExtra, match=r"joblib and matplotlib: pip install 'fedsuplin\[reproduce\]'"
+        MissingExtra, match=r"joblib and matplotlib: pip install 'fedsuplin\[reproduce\]'"
     ):
         reproduce("arrivals", tmp_path)
 

@@ -24,6 +24,8 @@ from hypothesis import strategies as st
 import fedsuplin as fsl
 from fedsuplin._shared.archives import MAGIC, read_archive
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput
+from fedsuplin.plugin import Chunk, Problem, Stream
 from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
 
 KILL_POINTS = runpy.run_path(str(Path(__file__).parents[2] / "bench/checks/kill_points.py"))
@@ -162,7 +164,7 @@ def test_arrays_are_resumed_and_only_with_the_same_arrays(tmp_path):
     assert times >= 1
     assert_same(resumed, fsl.run("async", problem, record="all"))
     rewards[700, 1] += 1e-9
-    with pytest.raises(fsl.InvalidInput, match="is of another run: its data is"):
+    with pytest.raises(InvalidInput, match="is of another run: its data is"):
         fsl.run(
             "async",
             fsl.ArrayProblem(contexts, clients, rewards=rewards),
@@ -171,7 +173,7 @@ def test_arrays_are_resumed_and_only_with_the_same_arrays(tmp_path):
         )
 
 
-class Coins(fsl.Stream):
+class Coins(Stream):
     """A stream that can't jump: it is played again up to where the checkpoint is."""
 
     def __init__(self):
@@ -179,10 +181,10 @@ class Coins(fsl.Stream):
 
     def take(self, n):
         contexts = self.rng.random((n, 3, 2)) / 2
-        return fsl.Chunk.of(contexts, np.zeros(n), theta=[0.5, -0.5])
+        return Chunk.of(contexts, np.zeros(n), theta=[0.5, -0.5])
 
 
-class CoinProblem(fsl.Problem):
+class CoinProblem(Problem):
     dim, n_arms, n_clients = 2, 3, 1
 
     def stream(self, horizon, arrival):
@@ -330,7 +332,7 @@ def whole(tmp_path_factory):
 def refused(content, file, words, name="async", **options):
     """The file is refused with these words, and is afterwards as it was."""
     file.write_bytes(content)
-    with pytest.raises(fsl.InvalidInput, match=words):
+    with pytest.raises(InvalidInput, match=words):
         fsl.run(
             name,
             options.pop("problem", synthetic()),
@@ -505,7 +507,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it_and_no_half_file(whole, tmp
 
 
 def test_a_folder_that_is_not_there_is_told_before_anything_runs(tmp_path):
-    with pytest.raises(fsl.InvalidInput, match="there is no folder"):
+    with pytest.raises(InvalidInput, match="there is no folder"):
         fsl.run(
             "async",
             synthetic(),
@@ -528,7 +530,7 @@ def test_a_folder_that_is_not_there_is_told_before_anything_runs(tmp_path):
 )
 def test_what_every_is_meant_for_must_be_clear(options, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(fsl.InvalidInput, match=words):
+    with pytest.raises(InvalidInput, match=words):
         fsl.run("async", synthetic(), horizon=1000, **options)
     assert (
         fsl.run("async", synthetic(), horizon=100, trigger="periodic", every=10).communication[-1]

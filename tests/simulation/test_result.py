@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput, MissingExtra
 from fedsuplin.simulation.result import COUNTS, SUMS
 
 
@@ -66,7 +67,7 @@ def damaged_files(result, folder):
 
 def test_files_that_are_not_whole_results_are_refused(result, tmp_path):
     for name in damaged_files(result, tmp_path):
-        with pytest.raises(fsl.InvalidInput, match=f"{name} is not a") as told:
+        with pytest.raises(InvalidInput, match=f"{name} is not a") as told:
             fsl.RunResult.load(tmp_path / name)
         assert "unsafe" not in str(told.value) and "trust" not in str(told.value)
     with pytest.raises(FileNotFoundError):
@@ -76,7 +77,7 @@ def test_files_that_are_not_whole_results_are_refused(result, tmp_path):
 def test_a_future_format_is_refused_by_its_number(tmp_path):
     future = json.dumps({"format": "fedsuplin-result", "format_version": 99}).encode()
     np.savez(tmp_path / "future.npz", json=np.frombuffer(future, np.uint8))
-    with pytest.raises(fsl.InvalidInput, match="format version 99"):
+    with pytest.raises(InvalidInput, match="format version 99"):
         fsl.RunResult.load(tmp_path / "future.npz")
 
 
@@ -88,7 +89,7 @@ def test_a_frame_has_a_row_a_recorded_pull(result):
 
 def test_a_missing_extra_is_named(result, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(fsl.MissingExtra, match=r"fedsuplin\[frame\]"):
+    with pytest.raises(MissingExtra, match=r"fedsuplin\[frame\]"):
         result.to_frame()
 
 
@@ -110,7 +111,7 @@ def test_what_was_not_kept_can_not_be_rebuilt():
     arrays = fsl.run(
         "async", fsl.ArrayProblem(np.full((4, 2, 2), 0.1), [0, 1, 0, 1], theta=[0.1, 0.2])
     )
-    with pytest.raises(fsl.InvalidInput, match="'array' can't be made again"):
+    with pytest.raises(InvalidInput, match="'array' can't be made again"):
         arrays.rebuild()
 
     class Custom:
@@ -118,9 +119,7 @@ def test_what_was_not_kept_can_not_be_rebuilt():
             return elapsed > 3
 
     custom = fsl.run("async", fsl.SyntheticProblem(4, 5, 3), horizon=60, trigger=Custom())
-    with pytest.raises(
-        fsl.InvalidInput, match="the trigger was passed as an object of type .*Custom"
-    ):
+    with pytest.raises(InvalidInput, match="the trigger was passed as an object of type .*Custom"):
         custom.rebuild()
 
 

@@ -16,6 +16,7 @@ import fedsuplin as fsl
 from fedsuplin._shared.statistics import compute_standard_error
 from fedsuplin.algorithm.making import list_suitable_variants
 from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.errors import InvalidInput, MissingExtra, PluginError, UnknownName
 
 PROBLEM = fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1)
 NAMES = ["async", "sync", "oful", "uniform"]
@@ -93,7 +94,7 @@ def test_constants_go_to_the_policies_that_take_them():
         == found.algorithms["oful"].noise.alpha_scale
         == 0.7
     )
-    with pytest.raises(fsl.UnknownName, match="unknown keyword for oful, uniform 'C'"):
+    with pytest.raises(UnknownName, match="unknown keyword for oful, uniform 'C'"):
         fsl.compare(["oful", "uniform"], PROBLEM, seeds=1, horizon=200, C=0.3)
 
 
@@ -164,19 +165,19 @@ def test_a_problem_may_be_a_function_of_the_seed():
     ],
 )
 def test_what_can_not_be_compared_is_refused(call, message):
-    with pytest.raises(fsl.InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message):
         call()
 
 
 def test_a_frame_without_pandas_says_what_to_install(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(fsl.MissingExtra, match=r"pip install 'fedsuplin\[frame\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'fedsuplin\[frame\]'"):
         found.to_frame()
 
 
 def test_a_run_that_fails_fails_the_comparison_with_its_error():
     broken = fsl.Variant(weighting=lambda norm, sigma: -1.0)
-    with pytest.raises(fsl.PluginError, match="negative or not finite, at pull 0"):
+    with pytest.raises(PluginError, match="negative or not finite, at pull 0"):
         fsl.compare({"broken": broken, "oful": "oful"}, PROBLEM, seeds=2, horizon=100)
 
 

@@ -26,6 +26,7 @@ import fedsuplin as fsl
 from fedsuplin.cli.main.root_command import root_command
 from fedsuplin.cli.output import TimeLeft, open_sweep_bar
 from fedsuplin.cli.sweep import MOST_ROWS, print_sweep
+from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.registry import plugins
 from fedsuplin.study.backends import CONNECT_TIMEOUT
 from fedsuplin.study.grid import list_points
@@ -196,7 +197,7 @@ class Nameless:
 )
 def test_what_can_not_be_a_sweep_is_told_before_anything_runs(plan, message, tmp_path, monkeypatch):
     monkeypatch.setattr(MODULE, "run", None)
-    with pytest.raises((fsl.InvalidInput, fsl.UnknownName)) as caught:
+    with pytest.raises((InvalidInput, UnknownName)) as caught:
         swept(**{"folder": tmp_path / "new", **plan})
     assert message in str(caught.value)
     assert not (tmp_path / "new").exists()
@@ -419,7 +420,7 @@ def test_no_scheduler_is_told_quickly_and_nothing_is_lost(tmp_path, monkeypatch)
     assert CONNECT_TIMEOUT == "5s"
     monkeypatch.setattr(engines, "CONNECT", "1s")
     began = time.perf_counter()
-    with pytest.raises(fsl.InvalidInput, match="no Dask scheduler answers at 127.0.0.1:1: "):
+    with pytest.raises(InvalidInput, match="no Dask scheduler answers at 127.0.0.1:1: "):
         swept(engine="dask://127.0.0.1:1", folder=tmp_path)
     assert time.perf_counter() - began < 15
     assert len(swept(folder=tmp_path).rows) == 2
@@ -430,7 +431,7 @@ def test_a_cluster_without_workers_says_how_to_start_some():
 
     with (
         LocalCluster(n_workers=0, processes=True, dashboard_address=":0") as made,
-        pytest.raises(fsl.InvalidInput, match="has no workers: start some with `dask worker"),
+        pytest.raises(InvalidInput, match="has no workers: start some with `dask worker"),
     ):
         swept(engine="dask://" + made.scheduler_address.removeprefix("tcp://"))
 
@@ -468,7 +469,7 @@ def test_a_cluster_that_ends_in_the_middle_is_told_and_what_was_done_is_kept(tmp
         n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
     engine = "dask://" + made.scheduler_address.removeprefix("tcp://")
-    with pytest.raises(fsl.InvalidInput, match="is gone; the runs that ended are kept"):
+    with pytest.raises(InvalidInput, match="is gone; the runs that ended are kept"):
         swept(
             seeds=50,
             folder=tmp_path,
@@ -484,9 +485,7 @@ def test_a_cluster_that_ends_in_the_middle_is_told_and_what_was_done_is_kept(tmp
 )
 def test_a_missing_library_says_what_to_install(module, engine, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        fsl.MissingExtra, match=rf"needs {module}: pip install 'fedsuplin\[{extra}\]'"
-    ):
+    with pytest.raises(MissingExtra, match=rf"needs {module}: pip install 'fedsuplin\[{extra}\]'"):
         swept(engine=engine)
 
 
@@ -642,7 +641,7 @@ def test_ten_thousand_points_are_planned_and_gone_on_with_in_seconds(tmp_path):
 def test_a_journal_is_locked_while_a_sweep_writes_to_it(tmp_path):
     with (
         SweepJournal(tmp_path / "runs.jsonl"),
-        pytest.raises(fsl.InvalidInput, match="another sweep is writing to"),
+        pytest.raises(InvalidInput, match="another sweep is writing to"),
     ):
         swept(folder=tmp_path)
     assert len(swept(folder=tmp_path).rows) == 2
@@ -668,7 +667,7 @@ def test_a_line_that_can_not_be_read_is_named(garbage, tmp_path):
     swept(folder=tmp_path)
     first, *rest = (tmp_path / "runs.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "runs.jsonl").write_bytes(b"".join([first, rest[0], garbage, rest[1]]))
-    with pytest.raises(fsl.InvalidInput, match=r"line 3 of .*runs.jsonl can't be read"):
+    with pytest.raises(InvalidInput, match=r"line 3 of .*runs.jsonl can't be read"):
         swept(folder=tmp_path)
     assert (tmp_path / "runs.jsonl").read_bytes().endswith(rest[1])
 
@@ -679,7 +678,7 @@ def test_a_line_that_can_not_be_read_is_named(garbage, tmp_path):
 )
 def test_a_file_of_somebody_elses_is_left_alone(text, tmp_path):
     (tmp_path / "runs.jsonl").write_bytes(text)
-    with pytest.raises(fsl.InvalidInput, match="is not the journal of a sweep"):
+    with pytest.raises(InvalidInput, match="is not the journal of a sweep"):
         swept(folder=tmp_path)
     assert (tmp_path / "runs.jsonl").read_bytes() == text
 
@@ -1026,7 +1025,7 @@ def test_the_table_as_a_frame(monkeypatch):
     found = swept()
     assert list(found.to_frame()["seed"]) == [0, 1]
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(fsl.MissingExtra, match=r"pip install 'fedsuplin\[frame\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'fedsuplin\[frame\]'"):
         found.to_frame()
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
+from fedsuplin.plugin import Chunk, Problem, Setting, Stream
 from fedsuplin.testing.checks import CHECKS
 from fedsuplin.testing.pull_inputs import make_trigger_inputs, make_weighting_inputs
 from fedsuplin.testing.subject import GAME, NotApplicable
@@ -150,7 +152,7 @@ class Doubles(Undocumented):
 class ForgetsToReturn(Undocumented):
     """Binds to nothing."""
 
-    def bind(self, setting: fsl.Setting) -> Any:
+    def bind(self, setting: Setting) -> Any:
         Doubles()
 
 
@@ -160,7 +162,7 @@ class BindsItself(Undocumented):
 
     C: float | None = None
 
-    def bind(self, setting: fsl.Setting) -> Any:
+    def bind(self, setting: Setting) -> Any:
         object.__setattr__(self, "C", 1 / setting.dim)
         return self
 
@@ -171,7 +173,7 @@ class BindsOnAndOn(Undocumented):
 
     C: float = 1.0
 
-    def bind(self, setting: fsl.Setting) -> Any:
+    def bind(self, setting: Setting) -> Any:
         return BindsOnAndOn(self.C / 2)
 
 
@@ -307,7 +309,7 @@ class NotInRounds(ClickLeave):
 
 
 @dataclass(frozen=True)
-class Walk(fsl.Problem):
+class Walk(Problem):
     """Contexts in the unit ball, no noise; what a test gives is put into every chunk."""
 
     seed: int = 0
@@ -328,15 +330,15 @@ class Walk(fsl.Problem):
         }
 
 
-class WalkStream(fsl.Stream):
+class WalkStream(Stream):
     checked = True  # so that the check, and not the run, has to notice
 
     def __init__(self, problem: Walk) -> None:
         self.problem, self.rng, self.start = problem, np.random.default_rng(problem.seed), 0
 
-    def take(self, n: int) -> fsl.Chunk:
+    def take(self, n: int) -> Chunk:
         self.start += n
-        return fsl.Chunk.of(**self.problem.pulls(self.rng, self.start - n, n))
+        return Chunk.of(**self.problem.pulls(self.rng, self.start - n, n))
 
 
 class WithoutArms(Walk):
@@ -391,7 +393,7 @@ class HoldsAGenerator(Walk):
 
 
 class WithItsOwnStream(Walk):
-    """A stream that is not a fedsuplin.Stream: a run asks it for a budget."""
+    """A stream that is not a Stream: a run asks it for a budget."""
 
     def stream(self, horizon: int, arrival: Any) -> Any:
         inner, outer = super().stream(horizon, arrival), type("Bare", (), {})()
@@ -798,14 +800,12 @@ def test_every_check_of_how_a_kind_behaves_has_one_for_that_kind():
 
 def test_what_an_author_gets_wrong_in_the_call_is_said_at_once():
     with pytest.raises(
-        fsl.UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"
+        UnknownName, match="unknown kind of plugin 'trigger'. Did you mean 'triggers'"
     ):
         check("trigger", trigger(lambda gain, elapsed: True))
-    with pytest.raises(
-        fsl.InvalidInput, match=r"not its class: check\('arrivals', NotInRounds\(…\)\)"
-    ):
+    with pytest.raises(InvalidInput, match=r"not its class: check\('arrivals', NotInRounds\(…\)\)"):
         check("arrivals", NotInRounds)
-    with pytest.raises(fsl.UnknownName, match="unknown size 'dims'. Did you mean 'dim'"):
+    with pytest.raises(UnknownName, match="unknown size 'dims'. Did you mean 'dim'"):
         check("arrivals", RoundRobin(), dims=3)
 
 
@@ -813,7 +813,7 @@ def test_what_is_raised_around_a_plugin_names_it_and_the_claim():
     told = r"(?s)arrival RoundRobin\(\) raised InvalidInput: dim must be a whole number of at least 1, not 0\n\(\w+: "
     with pytest.raises(AssertionError, match=told) as caught:
         check("arrivals", RoundRobin(), dim=0)
-    assert isinstance(caught.value.__cause__, fsl.InvalidInput)
+    assert isinstance(caught.value.__cause__, InvalidInput)
 
 
 def test_what_can_not_be_made_is_one_failure_and_not_many():
@@ -858,7 +858,6 @@ def test_the_state_of_both_forms_may_differ_by_rounding_and_no_more():
 
 GOOD = """
 from dataclasses import dataclass
-from fedsuplin import hookimpl
 
 @dataclass(frozen=True)
 class Nightly:
@@ -872,7 +871,7 @@ def fedsuplin_register_triggers(register):
     register("nightly", Nightly)
 """
 ODD = """
-from fedsuplin import SyntheticProblem, hookimpl
+from fedsuplin import SyntheticProblem
 
 class Renamed(SyntheticProblem):
     \"\"\"Its specification still says synthetic.\"\"\"
@@ -1007,5 +1006,5 @@ def test_a_package_without_plugins_or_not_installed_is_a_failure(outcome):
 
 def test_without_pytest_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytest", None)
-    with pytest.raises(fsl.MissingExtra, match="pip install pytest"):
+    with pytest.raises(MissingExtra, match="pip install pytest"):
         conformance("fedsuplin")

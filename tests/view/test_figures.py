@@ -9,6 +9,7 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin._shared.text import format_compact
+from fedsuplin.errors import MissingExtra
 from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin.view.run_figure import ResultInfo, compute_result_info, draw_result, draw_result_info
 
@@ -124,7 +125,7 @@ def test_numbers_are_short(value, text):
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(fsl.MissingExtra, match=r"pip install 'fedsuplin\[plot\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'fedsuplin\[plot\]'"):
         played().plot()
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsuplin as fsl
+from fedsuplin.plugin import Problem
 from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin.view.html import NOT_XML
 from fedsuplin.view.notebook import MOST_LINES
@@ -180,11 +181,11 @@ def test_a_sweep_shows_its_points_its_failures_and_what_is_left():
 
 
 def test_a_problem_of_ones_own_has_a_name_and_sizes():
-    class TwoArms(fsl.Problem):
+    class TwoArms(Problem):
         dim, n_arms, n_clients = 2, 2, 1
 
     assert repr(TwoArms()) == "TwoArms(dim=2, n_arms=2, n_clients=1)"
-    assert repr(type("Unsure", (fsl.Problem,), {})()) == "Unsure(dim=?, n_arms=?, n_clients=?)"
+    assert repr(type("Unsure", (Problem,), {})()) == "Unsure(dim=?, n_arms=?, n_clients=?)"
 
 
 # --- any name, any number ---------------------------------------------------------------------------------------------
