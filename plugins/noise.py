@@ -22,6 +22,8 @@ from fedsuplin.plugin import (
     hookimpl,
 )
 
+__all__ = ["Bounded", "Corrupted", "Gaussian", "SelfNormalised"]
+
 
 @dataclass(frozen=True)
 class Gaussian:

@@ -14,6 +14,8 @@ from scipy import LowLevelCallable
 
 from fedsuplin.plugin import formulas, from_cython, hookimpl
 
+__all__ = ["Layered", "Optimism", "Uniform"]
+
 
 @dataclass(frozen=True)
 class Layered:

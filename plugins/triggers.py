@@ -24,6 +24,8 @@ from fedsuplin.plugin import (
     hookimpl,
 )
 
+__all__ = ["Always", "Determinant", "Never", "Periodic", "TimedDeterminant"]
+
 
 @dataclass(frozen=True)
 class Determinant:

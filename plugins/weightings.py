@@ -19,6 +19,8 @@ from fedsuplin.plugin import (
     hookimpl,
 )
 
+__all__ = ["CorruptionWeight", "Unit", "VarianceWeight"]
+
 
 @dataclass(frozen=True)
 class Unit:
