@@ -1,14 +1,15 @@
-"""Built-ins use nothing that is not public, and importing fedsuplin loads none of them.
+"""Two doors: `fedsuplin` for users and `fedsuplin.plugin` for plugin authors. The built-in plugins use the second alone.
 
-Each module of plugins/ is executed here with an import system in which our public modules show their public names alone, and
-no other module of ours is there. Then the variants are played with what these modules registered.
+Each module of plugins/ is executed here with an import system in which `fedsuplin.plugin` and the public classes of other
+built-ins are all there is of ours. Then the variants are played with what these modules registered.
 """
 
+import ast
 import builtins
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
-import re
 import subprocess
 import sys
 import types
@@ -18,30 +19,93 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
+import fedsuplin.errors
+import fedsuplin.plugin
 import fedsuplin_plugins
 from fedsuplin.registry import Registry, Source, find_package, plugins
-from fedsuplin_ext import draws, formulas
 
-# Everything that a plugin may use of ours: by module, the names. docs/plugins.md has the same list for people.
+ROOT = Path(__file__).parents[2]
+DOORS = [fsl, fedsuplin.plugin]
+NAMES = """
+    run make compare sweep connect connect_async Algorithm Variant Doubling SyntheticProblem ArrayProblem FixedArmsProblem
+    ClassificationProblem DigitsProblem MovieLensProblem RunResult Comparison SweepResult problem_from_table Client Server
+    Connection AsyncConnection Decision FedsuplinError __version__
+""".split()
+
+# What a built-in plugin may import of ours, and the names of each.
 PUBLIC_MODULES = [
-    *("fedsuplin", "fedsuplin.setting", "fedsuplin.bounds", "fedsuplin.design"),
+    "fedsuplin.plugin",
     *(f"fedsuplin_plugins.{name}" for name in ("triggers", "weightings", "noise", "policies")),
-    *("fedsuplin_ext", "fedsuplin_ext.rules", "fedsuplin_ext.draws"),
 ]
 PUBLIC = {name: importlib.import_module(name).__all__ for name in PUBLIC_MODULES}
-PUBLIC["fedsuplin_ext.formulas"] = ("__pyx_capi__",)  # the functions of its .pxd, for from_cython
-PUBLIC["fedsuplin_plugins"] = ()
+PUBLIC |= {
+    "fedsuplin": (),
+    "fedsuplin_plugins": (),
+}  # their submodules above, and no name of their own
 OURS = ("fedsuplin", "fedsuplin_ext", "fedsuplin_plugins")
 WAYS_AROUND = ("importlib", "sys", "builtins", "imp", "runpy", "pkgutil", "gc")
 PHASED = {"pe", "fed-pe"}
 BUILT_IN = [module.name for module in pkgutil.iter_modules(fedsuplin_plugins.__path__)]
 
 
+# --- the doors ---------------------------------------------------------------------------------------
+
+
+def test_users_see_the_public_names_and_nothing_else():
+    assert sorted(NAMES) == dir(fsl) == sorted(fsl.__all__)
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_every_public_name_is_there(door):
+    assert all(getattr(door, name) is not None for name in door.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'runn'"):
+        door.runn  # noqa: B018
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_the_stub_has_the_same_names_from_the_same_modules(door):
+    stub = ast.parse(Path(door.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    found = {}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                assert alias.asname == alias.name  # else type checkers take it for private
+                whole = f"{node.module}.{alias.name}"
+                found[alias.name] = whole if whole == door._HOMES.get(alias.name) else node.module
+    assert found == door._HOMES
+
+
+def test_no_name_is_both_a_module_and_a_public_function():
+    """`fedsuplin.run` is the function, whatever was imported before; the same holds in the rooms that export it."""
+    for path in sorted((ROOT / "fedsuplin").rglob("__init__.py")):
+        folder = path.parent
+        room = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
+        modules = {each.name for each in pkgutil.iter_modules([str(folder)])}
+        public = {name for name in getattr(room, "__all__", ()) if not name.startswith("__")}
+        assert not modules & public, f"{room.__name__}: {modules & public}"
+
+
+def test_importing_a_room_does_not_hide_a_function():
+    code = "import fedsuplin.simulation.runner, fedsuplin.cli.run, fedsuplin.study.sweeps as s; import fedsuplin as fsl; "
+    code += "print(type(fsl.run).__name__, type(fsl.sweep).__name__, fsl.run is fedsuplin.simulation.run)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["function", "function", "True"]
+
+
+def test_every_exception_is_in_errors_and_is_one_family():
+    found = [each for _, each in inspect.getmembers(fedsuplin.errors, inspect.isclass)]
+    own = [each for each in found if each.__module__ == "fedsuplin.errors"]
+    assert len(own) > 5
+    for each in own:
+        assert issubclass(each, (fsl.FedsuplinError, Warning)), each
+
+
+# --- the built-ins -----------------------------------------------------------------------------------
+
+
 def public_view(name):
     """A module with the public names of one of ours, and its public submodules."""
-    view = types.ModuleType(
-        f"the public {name}"
-    )  # else `from fedsuplin import registry` would find it in sys.modules
+    view = types.ModuleType(f"the public {name}")  # a name that is not in sys.modules
     for public in PUBLIC[name]:
         setattr(view, public, getattr(importlib.import_module(name), public))
     for other in PUBLIC:
@@ -52,7 +116,7 @@ def public_view(name):
 
 
 def public_import(name, globals=None, locals=None, fromlist=(), level=0):
-    """`__import__` as a third party without our source has it."""
+    """`__import__` for a third party that has our documentation but not our source."""
     top = name.partition(".")[0]
     if level or top in WAYS_AROUND:
         raise ImportError(f"{'.' * level}{name} leads to what is not public")
@@ -63,96 +127,75 @@ def public_import(name, globals=None, locals=None, fromlist=(), level=0):
     return public_view(name if fromlist else top)
 
 
-def executed(name, source, monkeypatch):
-    """A module of this source, which sees what is public."""
+def execute(name, source, monkeypatch):
+    """Make a module of this source that can import public names only."""
     module = types.ModuleType(name)
-    visible = {
-        key: value
-        for key, value in vars(builtins).items()
-        if key not in ("eval", "exec", "compile", "open")
-    }
+    hidden = ("eval", "exec", "compile", "open")
+    visible = {key: value for key, value in vars(builtins).items() if key not in hidden}
     vars(module)["__builtins__"] = visible | {"__import__": public_import}
     monkeypatch.setitem(sys.modules, name, module)  # dataclasses look there
     exec(compile(source, f"{name}.py", "exec"), vars(module))
     return module
 
 
-def source_of(name):
+def read_source(name):
+    """The source of a built-in plugin module."""
     return Path(fedsuplin_plugins.__path__[0], f"{name}.py").read_text(encoding="utf-8")
-
-
-# --- the built-ins -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_module_works_with_public_names_alone(name, monkeypatch):
-    module = executed(f"public_{name}", source_of(name), monkeypatch)
+    module = execute(f"public_{name}", read_source(name), monkeypatch)
     registry, source = Registry(lambda: []), Source(name, "fedsuplin", "0")
     registry.add(module, source)
-    (usual,) = (
-        each
-        for each in plugins.sources()
-        if (each.package, each.entry_point) == ("fedsuplin", name)
-    )
-    assert source.registered == usual.registered != []
+    usual = [each for each in plugins.sources() if each.package == "fedsuplin"]
+    (same,) = (each for each in usual if each.entry_point == name)
+    assert source.registered == same.registered != []
 
 
 def test_every_built_in_module_is_one_of_these():
-    """Nothing that we register comes from elsewhere."""
-    ours = [
-        entry
-        for entry in importlib.metadata.entry_points(group="fedsuplin")
-        if find_package(entry)[0] == "fedsuplin"
-    ]
-    assert sorted(entry.value for entry in ours) == [
-        f"fedsuplin_plugins.{name}" for name in sorted(BUILT_IN)
-    ]
+    """Nothing that fedsuplin registers comes from elsewhere."""
+    entries = importlib.metadata.entry_points(group="fedsuplin")
+    ours = [entry.value for entry in entries if find_package(entry)[0] == "fedsuplin"]
+    assert sorted(ours) == [f"fedsuplin_plugins.{name}" for name in sorted(BUILT_IN)]
 
 
-def test_the_variants_play_the_same_with_public_names_alone(monkeypatch):
-    """Names that are only looked up when a rule is bound, compiled, drawn from or asked."""
+def play_everything(registry):
+    """A short run of every variant with every arrival it can have, and of every trigger with every policy."""
     noise = {
         "variance": {"noise": "bounded", "R": 0.5},
         "robust": {"noise": "corrupted", "corruption": 9.0},
     }
+    found = {}
+    for variant in registry.names("variants"):
+        in_rounds = registry.create("variants", variant, {}).syncs == "all"
+        for arrival in ["round-robin"] if in_rounds else registry.names("arrivals"):
+            kind = fsl.FixedArmsProblem if variant in PHASED else fsl.SyntheticProblem
+            problem = kind(4, 5, 3, seed=0, arrival=arrival, **noise.get(variant, {}))
+            found[variant, arrival] = fsl.run(variant, problem, horizon=300, record="all")
+    for trigger in registry.names("triggers"):
+        for policy in set(registry.names("policies")) - PHASED:
+            parts = {"trigger": trigger, "policy": policy}
+            problem = fsl.SyntheticProblem(4, 5, 3)
+            found[trigger, policy] = fsl.run("async", problem, horizon=300, record="all", **parts)
+    return found
 
+
+def test_the_variants_play_the_same_with_public_names_alone(monkeypatch):
+    """Some names are only looked up when a rule is bound, compiled, drawn from or called."""
     registry = Registry(lambda: [])
     for name in BUILT_IN:
-        registry.add(
-            executed(f"public_{name}", source_of(name), monkeypatch), Source(name, "fedsuplin", "0")
-        )
-
-    def play_all():
-        found = {}
-        for variant in registry.names("variants"):
-            in_rounds = registry.create("variants", variant, {}).syncs == "all"
-            for arrival in ["round-robin"] if in_rounds else registry.names("arrivals"):
-                kind = fsl.FixedArmsProblem if variant in PHASED else fsl.SyntheticProblem
-                problem = kind(4, 5, 3, seed=0, arrival=arrival, **noise.get(variant, {}))
-                found[variant, arrival] = fsl.run(variant, problem, horizon=300, record="all")
-        for trigger in registry.names("triggers"):
-            for policy in set(registry.names("policies")) - PHASED:
-                how = {"trigger": trigger, "policy": policy}
-                found[trigger, policy] = fsl.run(
-                    "async", fsl.SyntheticProblem(4, 5, 3), horizon=300, record="all", **how
-                )
-        return found
-
-    expected = play_all()
+        module = execute(f"public_{name}", read_source(name), monkeypatch)
+        registry.add(module, Source(name, "fedsuplin", "0"))
+    expected = play_everything(registry)
     for name, value in vars(registry).items():
         monkeypatch.setattr(plugins, name, value)
-    for case, result in play_all().items():
-        np.testing.assert_array_equal(result.arms, expected[case].arms, err_msg=str(case))
-        np.testing.assert_array_equal(
-            result.communication, expected[case].communication, err_msg=str(case)
-        )
-        assert (
-            type(fsl.make("async", dim=2, n_arms=2, n_clients=1, horizon=9).trigger).__module__
-            == "public_triggers"
-        )
-
-
-# --- that this can fail ------------------------------------------------------------------------------------------------
+    for case, result in play_everything(registry).items():
+        usual = expected[case]
+        np.testing.assert_array_equal(result.arms, usual.arms, err_msg=str(case))
+        np.testing.assert_array_equal(result.communication, usual.communication, str(case))
+    trigger = fsl.make("async", dim=2, n_arms=2, n_clients=1, horizon=9).trigger
+    assert type(trigger).__module__ == "public_triggers"
 
 
 @pytest.mark.parametrize(
@@ -161,19 +204,18 @@ def test_the_variants_play_the_same_with_public_names_alone(monkeypatch):
         "import fedsuplin.registry",
         "from fedsuplin.registry import plugins",
         "from fedsuplin import registry",
-        "from fedsuplin.algorithm import _numbers",
+        "from fedsuplin import run",
         "import fedsuplin\nfedsuplin.algorithm",
-        "import fedsuplin.setting\nfedsuplin.registry",
-        "from fedsuplin.setting import math",
+        "import fedsuplin.plugin\nfedsuplin.registry",
+        "from fedsuplin.contracts.setting import Setting",
         "from fedsuplin.errors import InvalidInput",
         "from fedsuplin_ext.rules import METHODS",
+        "from fedsuplin_ext.rules import from_cython",
         "from fedsuplin_ext.loop import Engine",
         "from fedsuplin_ext import norms",
         "import fedsuplin_ext\nfedsuplin_ext.loop",
-        "from fedsuplin_ext.draws import ContextSource",
-        "from fedsuplin_ext import formulas\nformulas.__loader__.name",
         "import fedsuplin_plugins.variants",
-        "from fedsuplin_plugins.noise import halving",
+        "from fedsuplin_plugins.noise import hookimpl",
         "from .triggers import Determinant",
         "import sys",
         "import importlib",
@@ -181,68 +223,40 @@ def test_the_variants_play_the_same_with_public_names_alone(monkeypatch):
     ],
 )
 def test_a_module_that_uses_something_else_is_refused(line, monkeypatch):
-    exec(
-        line, {"__name__": "fedsuplin_plugins.here", "__package__": "fedsuplin_plugins"}
-    )  # else the line itself is wrong
+    # The line works without the restriction, so what follows is the restriction's doing.
+    exec(line, {"__name__": "fedsuplin_plugins.here", "__package__": "fedsuplin_plugins"})
     with pytest.raises((ImportError, AttributeError, NameError)):
-        executed("sly", line, monkeypatch)
+        execute("sly", line, monkeypatch)
 
 
 def test_a_module_that_uses_what_is_public_is_not_refused(monkeypatch):
+    allowed = {name: names for name, names in PUBLIC.items() if names}
     lines = [
-        f"import {name}\nfrom {name} import {', '.join(names)}"
-        for name, names in PUBLIC.items()
-        if names
+        f"import {name}\nfrom {name} import {', '.join(names)}" for name, names in allowed.items()
     ]
-    executed("honest", "\n".join(lines), monkeypatch)
-    executed(
-        "usual", "import math, numpy, scipy.linalg\nfrom dataclasses import dataclass", monkeypatch
-    )
+    execute("honest", "\n".join(lines), monkeypatch)
+    usual = "import math, numpy, scipy.linalg\nfrom dataclasses import dataclass"
+    execute("usual", usual, monkeypatch)
 
 
-def test_the_guide_lists_what_is_public():
-    guide = (Path(__file__).parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| `([\w.]+)` \| (.*) \|$",
-        guide.partition("## What is public")[2].partition("\n## ")[0],
-        re.MULTILINE,
-    )
-    listed = {module: re.findall(r"`(\w+)`", names) for module, names in rows}
-    expected = {module: names for module, names in PUBLIC.items() if names}
-    expected["fedsuplin_ext.formulas"] = formulas.__pyx_capi__
-    assert listed.keys() == expected.keys() | {
-        "fedsuplin.testing",
-        "fedsuplin.reference",
-    }  # which are for authors, not for plugins
-    for module, names in expected.items():
-        assert sorted(listed[module]) == sorted(names), module
-    for module in listed.keys() - expected.keys():
-        assert all(hasattr(importlib.import_module(module), name) for name in listed[module])
+# --- importing ---------------------------------------------------------------------------------------
 
 
-def test_public_names_are_there_and_say_what_they_are():
-    for module, names in PUBLIC.items():
-        for name in names:
-            thing = getattr(importlib.import_module(module), name)
-            assert name.startswith("__") or thing.__doc__ or module == "fedsuplin.setting", (
-                f"{module}.{name}"
-            )
-    assert draws.keyed_permutation(0, 5, 5, 1).tolist() != [0, 1, 2, 3, 4]
+def run_in_a_fresh_process(code):
+    """What a new Python prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-# --- importing ---------------------------------------------------------------------------------------------------------
+def test_importing_fedsuplin_loads_no_room_and_no_plugin():
+    loaded = "[m for m in sys.modules if m.startswith('fedsuplin') or m == 'numpy']"
+    found = run_in_a_fresh_process(f"import sys, fedsuplin; print(*{loaded})").split()
+    assert sorted(found) == ["fedsuplin", "fedsuplin._shared", "fedsuplin._shared.lazy_names"]
 
 
-def in_a_fresh_process(code):
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-def test_importing_fedsuplin_loads_no_plugin():
+def test_plugins_are_loaded_when_the_first_is_looked_up():
     loaded = "[m for m in sys.modules if m.startswith('fedsuplin_plugins')]"
-    assert in_a_fresh_process(f"import sys, fedsuplin; print({loaded})") == "[]"
-    first_look_up = "fedsuplin.make('async', dim=2, n_arms=2, n_clients=1, horizon=9)"
-    assert "fedsuplin_plugins.triggers" in in_a_fresh_process(
-        f"import sys, fedsuplin; {first_look_up}; print({loaded})"
-    )
+    make = "fedsuplin.make('async', dim=2, n_arms=2, n_clients=1, horizon=9)"
+    before = run_in_a_fresh_process(f"import sys, fedsuplin; fedsuplin.make; print({loaded})")
+    after = run_in_a_fresh_process(f"import sys, fedsuplin; {make}; print({loaded})")
+    assert before == "[]" and "fedsuplin_plugins.triggers" in after

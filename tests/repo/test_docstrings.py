@@ -1,0 +1,97 @@
+"""Docstrings: public names follow numpydoc, and every function and class of ours says what it does."""
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+from numpydoc.validate import validate
+
+import fedsuplin as fsl
+import fedsuplin.errors
+import fedsuplin.plugin
+
+pytestmark = pytest.mark.tree
+ROOT = Path(__file__).parents[2]
+
+# https://numpydoc.readthedocs.io lists them: a summary of one line with a period, every parameter with its type and what it is, what is
+# returned. EX01: an example.
+CHECKS = "GL06 GL07 GL08 SS01 SS02 SS03 SS04 SS06 PR01 PR02 PR03 PR04 PR06 PR07 PR08 PR09 RT01 RT03 YD01".split()
+EXAMPLE = "EX01"
+
+# They have no examples of their own: what a plugin author implements is shown in docs/plugins.md, what is raised is raised.
+WITHOUT_EXAMPLE = ("fedsuplin.contracts.protocols", "fedsuplin.errors")
+
+
+def list_public_objects():
+    """Every public function and class, and the public methods and properties of the classes."""
+    found = {}
+    doors = [(fsl, fsl.__all__), (fedsuplin.plugin, fedsuplin.plugin.__all__)]
+    errors = [name for name, each in inspect.getmembers(fedsuplin.errors, inspect.isclass)]
+    doors += [(fedsuplin.errors, errors)]
+    doors += [(importlib.import_module("fedsuplin.testing"), ["check", "conformance"])]
+    doors += [
+        (importlib.import_module("fedsuplin.reference"), ["run_reference", "ReferenceResult"])
+    ]
+    for door, names in doors:
+        for name in names:
+            thing = getattr(door, name)
+            module = getattr(thing, "__module__", "")
+            if (
+                isinstance(thing, str)
+                or inspect.ismodule(thing)
+                or not module.startswith("fedsuplin.")
+            ):
+                continue
+            found[f"{module}.{thing.__qualname__}"] = thing
+            if inspect.isclass(thing):
+                for key, member in vars(thing).items():
+                    is_member = isinstance(member, (property, classmethod, staticmethod))
+                    if not key.startswith("_") and (is_member or inspect.isfunction(member)):
+                        found[f"{module}.{thing.__qualname__}.{key}"] = member
+    return found
+
+
+PUBLIC = list_public_objects()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_follows_numpydoc(name):
+    is_member = not inspect.isclass(PUBLIC[name]) and name.rpartition(".")[0] in PUBLIC
+    needs_example = not is_member and not name.startswith(WITHOUT_EXAMPLE)
+    wanted = [*CHECKS, EXAMPLE] if needs_example else CHECKS
+    found = validate(name)["errors"]
+    assert [f"{code}: {text}" for code, text in found if code in wanted] == []
+
+
+def list_definitions():
+    """Every function and class in our sources that is not nested in a function, with its first line."""
+    for folder in ("fedsuplin", "plugins"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            scopes = [ast.parse(path.read_text(encoding="utf-8"))]
+            while scopes:
+                for node in scopes.pop().body:
+                    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                        yield path.relative_to(ROOT), node
+                    if isinstance(node, ast.ClassDef):
+                        scopes.append(node)
+
+
+def is_exempt(node):
+    """Dunder methods, overloads, setters and hook implementations: Python, the signature or the hook says what they do."""
+    if node.name.startswith("__") or node.name.startswith("fedsuplin_register_"):
+        return True
+    return any(
+        "overload" in ast.unparse(each) or ".setter" in ast.unparse(each)
+        for each in node.decorator_list
+    )
+
+
+def test_every_function_and_class_says_what_it_does():
+    silent = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, node in list_definitions()
+        if not is_exempt(node) and not ast.get_docstring(node)
+    ]
+    assert silent == []
