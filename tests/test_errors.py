@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, NumericalError, PluginError, UnknownName
 from fedsuplin.plugin import Problem, Setting, Stream, hookimpl
 from fedsuplin.registry import Registry, Source

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import fedsuplin as fsl
 from fedsuplin import hookspecs
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, PluginError, UnknownName
 from fedsuplin.plugin import Chunk, Problem, Stream, hookimpl
 from fedsuplin.reference.twin import run_reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from typing import TypeGuard
 
 import numpy as np
 
@@ -72,5 +73,13 @@ def check_probability(name: str, value: object) -> float:
     return number
 
 
-def is_whole_number(value: object) -> bool:
+def check_seed(seed: object, most: int | None = None) -> int:
+    """Return a seed as an int, or raise an error if it is not a whole number from 0 to `most`."""
+    if not is_whole_number(seed) or seed < 0 or (most is not None and seed > most):
+        raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
+    return int(seed)
+
+
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Return whether a value is an int of Python's or NumPy's. True and 2.0 are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

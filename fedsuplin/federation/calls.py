@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from .._shared.checks import is_whole_number
+from .._shared.checks import check_seed, is_whole_number
 from .._shared.extras import import_extra
 from ..algorithm.algorithm import Algorithm
 from ..errors import FederationError, InvalidInput
@@ -80,8 +80,7 @@ def prepare_calls_and_link(
     target, encrypted = parse_server_url(address, plaintext=plaintext)
     if not is_whole_number(client_id) or not 0 <= client_id < 1 << 32:
         raise InvalidInput(f"client_id must be a whole number of at least 0, not {client_id!r}")
-    if not is_whole_number(seed) or not 0 <= seed < 1 << 63:
-        raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
+    seed = check_seed(seed, most=(1 << 63) - 1)
     for name, seconds in (("wait", wait), ("timeout", timeout)):
         if (
             isinstance(seconds, bool)
@@ -104,7 +103,7 @@ def prepare_calls_and_link(
     journal = None if store is None else ClientJournal(store)
     try:
         return calls, Link(
-            int(client_id), plan=plan, seed=int(seed), journal=journal, timeout=float(timeout)
+            int(client_id), plan=plan, seed=seed, journal=journal, timeout=float(timeout)
         )
     except BaseException:
         if journal is not None:

@@ -17,7 +17,7 @@ from fedsuplin_ext.state import restore, state_of
 from .._shared.archives import encode_archive
 from .._shared.array_checks import as_array, as_floats, check_array
 from .._shared.arrays import Bytes, Floats
-from .._shared.checks import check_finite, check_not_negative, is_whole_number
+from .._shared.checks import check_finite, check_not_negative, check_seed, is_whole_number
 from ..algorithm.algorithm import Algorithm
 from ..contracts.stream import NORM_TOLERANCE
 from ..errors import InvalidInput, NumericalError, PluginError
@@ -64,9 +64,7 @@ class Client:
             raise InvalidInput(
                 f"client_id must be a whole number from 0 to {algorithm.n_clients - 1}, not {client_id!r}"
             )
-        if not is_whole_number(seed) or seed < 0:
-            raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
-        self.algorithm, self.client_id, self.seed = algorithm, int(client_id), int(seed)
+        self.algorithm, self.client_id, self.seed = algorithm, int(client_id), check_seed(seed)
         key = int(
             np.random.SeedSequence(self.seed, spawn_key=(self.client_id,)).generate_state(
                 1, np.uint64

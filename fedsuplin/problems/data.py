@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._shared.arrays import AnyArray, Clients, Counts, Floats
-from .._shared.checks import check_positive_integer
+from .._shared.checks import check_positive_integer, check_seed
 from ..contracts.problem import Problem
 from ..contracts.stream import Chunk
-from ..errors import InvalidInput
 from .base import DrawnStream, make_arrival
 
 SHARED_STREAMS = (
@@ -40,9 +39,7 @@ class DataProblem(Problem):
         )
         self.n_clients = check_positive_integer("n_clients", n_clients)
         self.horizon = None if horizon is None else check_positive_integer("horizon", horizon)
-        if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
-            raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
-        self.seed, self.arrival = int(seed), make_arrival(arrival)
+        self.seed, self.arrival = check_seed(seed), make_arrival(arrival)
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedsuplin_ext.draws import ContextSource
 
 from .._shared.array_checks import check_array
 from .._shared.arrays import Clients, Floats
-from .._shared.checks import check_positive_integer, check_size
+from .._shared.checks import check_positive_integer, check_seed, check_size
 from ..contracts.problem import Problem
 from ..contracts.stream import Chunk, Stream
 from ..errors import InvalidInput, PluginError, unknown
@@ -58,9 +58,7 @@ class SyntheticProblem(Problem):
         self.horizon = None if horizon is None else check_positive_integer("horizon", horizon)
         if contexts not in CONTEXT_LAWS:
             raise unknown("law of contexts", contexts, CONTEXT_LAWS)
-        if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
-            raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
-        self.contexts, self.seed = contexts, int(seed)
+        self.contexts, self.seed = contexts, check_seed(seed)
         of_arrival = pick_arrival_parameters(arrival, noise, noise_parameters)
         self.arrival = make_arrival(arrival, of_arrival)
         of_noise = {

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.cli.scaffold import fill_templates
 from fedsuplin.errors import PluginError, UnknownName
 from fedsuplin.registry import Registry, plugins

@@ -20,7 +20,7 @@ import fedsuplin as fsl
 from fedsuplin.cli.completing import make_name_completer
 from fedsuplin.cli.completion import COMPLETION_VARIABLE, SHELLS
 from fedsuplin.cli.exit_codes import EXIT_CODES, INTERRUPTED
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.cli.manuals import ENVIRONMENT
 from fedsuplin.errors import FederationError
 from fedsuplin.federation.credentials import Tokens

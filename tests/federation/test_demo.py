@@ -17,7 +17,7 @@ from rich.console import Console
 
 import fedsuplin as fsl
 from fedsuplin.cli.exit_codes import INTERRUPTED
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import FederationError, InvalidInput, UnknownName
 from fedsuplin.federation.credentials import make_tokens, write_token, write_token_hashes
 from fedsuplin.federation.demo.demo import Demo, run_demo

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput
 from fedsuplin.federation.addresses import parse_server_url
 from fedsuplin.federation.agreement import Agreement

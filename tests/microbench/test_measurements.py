@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.microbench.measurements import measure_all
 from fedsuplin.microbench.numpy_linucb import FixedRadius, NumpyLinUCB, play_rows, take_first_rows
 from fedsuplin.microbench.settings import QUICK, SIZES, VARIANTS, WIDTHS

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, UnknownName
 from fedsuplin.reference.twin import run_reference
 from fedsuplin_ext import norms

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.problems.base import make_problem_from_spec
 from fedsuplin.problems.data import count_earlier

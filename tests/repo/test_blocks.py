@@ -26,7 +26,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.registry import Registry, Source, plugins
 from fedsuplin.reproduce.reproduction import EXPERIMENTS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.plugin import Setting
 from fedsuplin.registry import HOOK_PREFIX, Registry, Source, plugins
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.microbench.machine import read_load, read_processor_name
 from fedsuplin.microbench.page import format_load_warning
 from fedsuplin.microbench.settings import Effort

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import MissingExtra
 from fedsuplin.reproduce.arrivals import PRACTICAL, Arrivals, judge_setting
 from fedsuplin.reproduce.clients import Clients

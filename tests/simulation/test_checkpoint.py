@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import fedsuplin as fsl
 from fedsuplin._shared.archives import MAGIC, read_archive
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput
 from fedsuplin.plugin import Chunk, Problem, Stream
 from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import fedsuplin as fsl
 from fedsuplin._shared.statistics import compute_standard_error
 from fedsuplin.algorithm.making import list_suitable_variants
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, PluginError, UnknownName
 
 PROBLEM = fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1)

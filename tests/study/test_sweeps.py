@@ -23,7 +23,7 @@ from rich.cells import cell_len
 from rich.progress import Task
 
 import fedsuplin as fsl
-from fedsuplin.cli.main.root_command import root_command
+from fedsuplin.cli.main import root_command
 from fedsuplin.cli.output import TimeLeft, open_sweep_bar
 from fedsuplin.cli.sweep import MOST_ROWS, print_sweep
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
