@@ -113,7 +113,7 @@ def reproduce_command(
             seeds=seeds,
             movielens=movielens,
             markdown=markdown,
-            engine=engine,
+            backend=engine,
             workers=workers,
             progress=show,
         )

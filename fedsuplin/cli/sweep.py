@@ -78,7 +78,7 @@ def sweep_command(
         found = sweep(
             **plan,
             folder=out,
-            engine=engine,
+            backend=engine,
             workers=workers,
             progress=functools.partial(show, file.stem),
         )

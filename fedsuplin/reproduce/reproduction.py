@@ -36,7 +36,7 @@ def reproduce(
     seeds: int | None = None,
     movielens: str | Path | None = None,
     markdown: str | Path | None = None,
-    engine: str = "threads",
+    backend: str = "threads",
     workers: int | None = None,
     progress: Callable[[str, SweepProgress], None] | None = None,
     ended: Callable[[Outcome], None] | None = None,
@@ -62,7 +62,7 @@ def reproduce(
     for experiment in experiments:
         tell = None if progress is None else lambda now, name=experiment.name: progress(name, now)
         outcome = run_experiment(
-            experiment, folder / experiment.name, tell, engine=engine, workers=workers
+            experiment, folder / experiment.name, tell, backend=backend, workers=workers
         )
         outcomes.append(outcome)
         if ended is not None:

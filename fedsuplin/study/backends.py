@@ -28,25 +28,25 @@ CONNECT_TIMEOUT = "5s"
 RunJob = Callable[[Any], Any]
 
 
-def check_backend(engine: str) -> str:
-    if engine in LOCAL_BACKENDS:
-        return engine
-    if not str(engine).startswith(DASK):
-        raise unknown("engine", engine, CHOICES)
-    if not ADDRESS.fullmatch(engine.removeprefix(DASK)):
+def check_backend(backend: str) -> str:
+    if backend in LOCAL_BACKENDS:
+        return backend
+    if not str(backend).startswith(DASK):
+        raise unknown("backend", backend, CHOICES)
+    if not ADDRESS.fullmatch(backend.removeprefix(DASK)):
         raise InvalidInput(
-            f"{engine!r} is no address of a Dask scheduler: it must be {DASK}HOST:PORT, as in {DASK}10.0.0.5:8786"
+            f"{backend!r} is no address of a Dask scheduler: it must be {DASK}HOST:PORT, as in {DASK}10.0.0.5:8786"
         )
-    return engine
+    return backend
 
 
 def run_jobs(
-    engine: str, workers: int | None, one: RunJob, jobs: Sequence[Any]
+    backend: str, workers: int | None, one: RunJob, jobs: Sequence[Any]
 ) -> Generator[Any, None, None]:
     """`one(job)` for every job, in the order in which they end; `Died` for a job that its worker did not survive."""
-    if engine.startswith(DASK):
-        return run_on_dask(engine.removeprefix(DASK), workers, one, jobs)
-    return run_in_processes(LOCAL_BACKENDS[engine], workers, one, jobs)
+    if backend.startswith(DASK):
+        return run_on_dask(backend.removeprefix(DASK), workers, one, jobs)
+    return run_in_processes(LOCAL_BACKENDS[backend], workers, one, jobs)
 
 
 class Died:
@@ -183,7 +183,7 @@ def run_on_dask(
 
     Dask gives up jobs that happened to be on workers that died; they are done again at the end, each alone.
     """
-    distributed = import_extra("distributed", "dask", f"--engine {DASK}…")
+    distributed = import_extra("distributed", "dask", "the Dask backend")
     suspects = []
     with connect_to_dask(distributed, address) as client:
         for job, future in submit_to_dask(distributed, client, workers, one, jobs):

@@ -150,7 +150,7 @@ def sweep(
     seeds: int | Iterable[int] = 10,
     record: str | int | None = None,
     folder: str | os.PathLike[str] | None = None,
-    engine: str = "threads",
+    backend: str = "threads",
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> SweepResult:
@@ -159,7 +159,7 @@ def sweep(
     `policies` is a grid, several of them, or names: `name` is the policy, the other keys are keywords of `make`. In a grid of
     problems `name` is the kind ("synthetic" unless given; or a function that makes one), `horizon` the number of pulls, and
     the other keys are its keywords. A list is an axis. With a `folder`, runs are kept in its runs.jsonl as they end, and
-    those already there are not run again. `engine` is "threads", "processes" or "dask://HOST:PORT"; `workers` how many at a
+    those already there are not run again. `backend` is "threads", "processes" or "dask://HOST:PORT"; `workers` how many at a
     time. A run that fails has its `error` in the table and does not stop the rest. `record` ("log" or every n-th pull) keeps
     the curves. Ctrl-C ends it with what there is (`complete` is False).
 
@@ -168,23 +168,23 @@ def sweep(
     [(0.1, 3), (1, 3)]
     """
     points = list_points(policies, problems, seeds, record)
-    return sweep_points(points, folder=folder, engine=engine, workers=workers, progress=progress)
+    return sweep_points(points, folder=folder, backend=backend, workers=workers, progress=progress)
 
 
 def sweep_points(
     points: Sequence[Point],
     *,
     folder: str | os.PathLike[str] | None = None,
-    engine: str = "threads",
+    backend: str = "threads",
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> SweepResult:
     """The same for runs that are no product of grids: those of several `planned` one after another."""
-    check_backend(engine)
+    check_backend(backend)
     workers = None if workers is None else check_positive_integer("workers", workers)
     check_names(points)
     stop = threading.Event()
-    one = functools.partial(run_point, stop=stop) if engine == "threads" else run_point
+    one = functools.partial(run_point, stop=stop) if backend == "threads" else run_point
     with SweepJournal(None if folder is None else Path(folder) / "runs.jsonl") as journal:
         done = {
             point.key
@@ -195,7 +195,7 @@ def sweep_points(
         todo = sort_longest_first(point for point in points if point.key not in done)
         complete = True
         try:
-            with contextlib.closing(run_jobs(engine, workers, one, todo)) as ended:
+            with contextlib.closing(run_jobs(backend, workers, one, todo)) as ended:
                 for outcome in ended if todo else ():
                     line = make_failed_line(outcome) if isinstance(outcome, Died) else outcome
                     if line is not None:

@@ -386,7 +386,7 @@ def test_runs_that_fail_are_told_and_give_no_verdict(small, tmp_path, monkeypatc
         ({"names": []}, "name an experiment, or all"),
         ({"size": "tiny"}, "unknown size 'tiny'"),
         ({"seeds": 1}, "at least 2"),
-        ({"engine": "thread"}, "unknown engine 'thread'. Did you mean 'threads'"),
+        ({"backend": "thread"}, "unknown backend 'thread'. Did you mean 'threads'"),
     ],
 )
 def test_what_can_not_be_reproduced_is_told_at_once(call, words, small, tmp_path):

@@ -189,10 +189,10 @@ class Nameless:
         ({"record": "all"}, "is for a single run"),
         ({"record": "logg"}, "record must be"),
         ({"workers": 0}, "workers must be a whole number of at least 1"),
-        ({"engine": "thread"}, "unknown engine 'thread'. Did you mean 'threads'"),
-        ({"engine": "dask://nowhere"}, "is no address of a Dask scheduler"),
-        ({"engine": "dask://host:port"}, "is no address of a Dask scheduler"),
-        ({"engine": "dask://"}, "is no address of a Dask scheduler"),
+        ({"backend": "thread"}, "unknown backend 'thread'. Did you mean 'threads'"),
+        ({"backend": "dask://nowhere"}, "is no address of a Dask scheduler"),
+        ({"backend": "dask://host:port"}, "is no address of a Dask scheduler"),
+        ({"backend": "dask://"}, "is no address of a Dask scheduler"),
     ],
 )
 def test_what_can_not_be_a_sweep_is_told_before_anything_runs(plan, message, tmp_path, monkeypatch):
@@ -277,7 +277,7 @@ def test_a_plugin_that_exits_fails_its_run_and_nothing_else(monkeypatch):
     assert run_point(list_points("async", PROBLEM, 1, None)[0])["error"] == "SystemExit: 3"
 
 
-# --- engines -------------------------------------------------------------------------------------------------------------
+# --- backends ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -306,15 +306,15 @@ def by_threads(tmp_path_factory):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("engine", ["threads", "processes", "dask"])
-def test_the_table_does_not_depend_on_the_engine(engine, workers, by_threads, cluster, tmp_path):
+@pytest.mark.parametrize("backend", ["threads", "processes", "dask"])
+def test_the_table_does_not_depend_on_the_engine(backend, workers, by_threads, cluster, tmp_path):
     seen = []
-    engine = cluster if engine == "dask" else engine
+    backend = cluster if backend == "dask" else backend
     problems = {**PROBLEM, "horizon": [60, 120]}
     found = swept(
         problems=problems,
         **GRID,
-        engine=engine,
+        backend=backend,
         workers=workers,
         folder=tmp_path,
         progress=seen.append,
@@ -327,9 +327,9 @@ def test_the_table_does_not_depend_on_the_engine(engine, workers, by_threads, cl
 def test_dask_takes_the_address_as_the_scheduler_prints_it_and_all_at_once(
     cluster, by_threads, tmp_path
 ):
-    engine = cluster.replace("dask://", "dask://tcp://")
+    backend = cluster.replace("dask://", "dask://tcp://")
     assert (
-        table(swept(problems={**PROBLEM, "horizon": [60, 120]}, **GRID, engine=engine), tmp_path)
+        table(swept(problems={**PROBLEM, "horizon": [60, 120]}, **GRID, backend=backend), tmp_path)
         == by_threads
     )
 
@@ -371,7 +371,7 @@ def fragile(tmp_path, monkeypatch):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_process_that_dies_fails_its_run_and_no_other(workers, fragile):
     problems = {"name": fragile.made, "fatal": [False, True], "horizon": 60}
-    found = swept("async", problems, seeds=3, engine="processes", workers=workers)
+    found = swept("async", problems, seeds=3, backend="processes", workers=workers)
     assert [(row["fatal"], row["seed"]) for row in found.failed] == [(True, 1)] and found.complete
     assert "TerminatedWorkerError: A worker process" in found.failed[0]["error"]
     assert len(found.rows) == 6
@@ -379,7 +379,7 @@ def test_a_worker_process_that_dies_fails_its_run_and_no_other(workers, fragile)
 
 def test_what_can_not_be_sent_to_a_process_fails_its_run_and_no_other(fragile):
     policies = ["oful", {"name": "async", "trigger": fragile.Heavy()}]
-    found = swept(policies, seeds=1, engine="processes", workers=2)
+    found = swept(policies, seeds=1, backend="processes", workers=2)
     assert [row["policy"] for row in found.failed] == ["async"] and "Pickl" in found.failed[0][
         "error"
     ]
@@ -406,9 +406,9 @@ def test_a_dask_worker_that_dies_fails_its_run_and_no_other(tmp_path, monkeypatc
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(**settings) as made,
     ):
-        engine = "dask://" + made.scheduler_address.removeprefix("tcp://")
+        backend = "dask://" + made.scheduler_address.removeprefix("tcp://")
         found = swept(
-            "oful", {"name": module.made, "fatal": [False, True], "horizon": 60}, engine=engine
+            "oful", {"name": module.made, "fatal": [False, True], "horizon": 60}, backend=backend
         )
     assert [(row["fatal"], row["seed"]) for row in found.failed] == [(True, 1)] and len(
         found.rows
@@ -421,7 +421,7 @@ def test_no_scheduler_is_told_quickly_and_nothing_is_lost(tmp_path, monkeypatch)
     monkeypatch.setattr(engines, "CONNECT", "1s")
     began = time.perf_counter()
     with pytest.raises(InvalidInput, match="no Dask scheduler answers at 127.0.0.1:1: "):
-        swept(engine="dask://127.0.0.1:1", folder=tmp_path)
+        swept(backend="dask://127.0.0.1:1", folder=tmp_path)
     assert time.perf_counter() - began < 15
     assert len(swept(folder=tmp_path).rows) == 2
 
@@ -433,7 +433,7 @@ def test_a_cluster_without_workers_says_how_to_start_some():
         LocalCluster(n_workers=0, processes=True, dashboard_address=":0") as made,
         pytest.raises(InvalidInput, match="has no workers: start some with `dask worker"),
     ):
-        swept(engine="dask://" + made.scheduler_address.removeprefix("tcp://"))
+        swept(backend="dask://" + made.scheduler_address.removeprefix("tcp://"))
 
 
 def test_a_sweep_that_was_stopped_leaves_a_cluster_free(cluster):
@@ -442,7 +442,7 @@ def test_a_sweep_that_was_stopped_leaves_a_cluster_free(cluster):
             raise KeyboardInterrupt
 
     forever = {**PROBLEM, "horizon": [60, 10**9]}  # the long one first, on one of two workers
-    found = swept("oful", forever, seeds=1, engine=cluster, progress=impatient)
+    found = swept("oful", forever, seeds=1, backend=cluster, progress=impatient)
     assert not found.complete and [row["horizon"] for row in found.rows] == [60]
     from distributed import Client
 
@@ -468,25 +468,25 @@ def test_a_cluster_that_ends_in_the_middle_is_told_and_what_was_done_is_kept(tmp
     made = LocalCluster(
         n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
-    engine = "dask://" + made.scheduler_address.removeprefix("tcp://")
+    backend = "dask://" + made.scheduler_address.removeprefix("tcp://")
     with pytest.raises(InvalidInput, match="is gone; the runs that ended are kept"):
         swept(
             seeds=50,
             folder=tmp_path,
-            engine=engine,
+            backend=backend,
             progress=lambda now: made.close() if now.done == 2 else None,
         )
     assert 2 <= len(lines_of(tmp_path)) < 50
 
 
 @pytest.mark.parametrize(
-    ("module", "engine", "extra"),
+    ("module", "backend", "extra"),
     [("joblib", "processes", "sweep"), ("distributed", "dask://127.0.0.1:1", "dask")],
 )
-def test_a_missing_library_says_what_to_install(module, engine, extra, monkeypatch):
+def test_a_missing_library_says_what_to_install(module, backend, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"needs {module}: pip install 'fedsuplin\[{extra}\]'"):
-        swept(engine=engine)
+        swept(backend=backend)
 
 
 # --- progress ------------------------------------------------------------------------------------------------------------
@@ -606,17 +606,17 @@ def test_ctrl_c_keeps_what_was_finished_and_the_next_start_goes_on(tmp_path):
         if now.done == 3:
             raise KeyboardInterrupt
 
-    for engine in ("threads", "processes"):
+    for backend in ("threads", "processes"):
         found = swept(
-            seeds=6, folder=tmp_path / engine, engine=engine, workers=2, progress=impatient
+            seeds=6, folder=tmp_path / backend, backend=backend, workers=2, progress=impatient
         )
         assert (
             not found.complete
             and len(found.rows) == 3
             and "stopped early with 3 to go" in repr(found)
         )
-        assert len(swept(seeds=6, folder=tmp_path / engine).rows) == 6
-        assert len(lines_of(tmp_path / engine)) == 6
+        assert len(swept(seeds=6, folder=tmp_path / backend).rows) == 6
+        assert len(lines_of(tmp_path / backend)) == 6
 
 
 def test_ten_thousand_points_are_planned_and_gone_on_with_in_seconds(tmp_path):
@@ -898,12 +898,12 @@ def uninterrupted(tmp_path_factory):
 
 
 @pytest.mark.linux
-@pytest.mark.parametrize("engine", ["threads", "processes"])
+@pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_a_sweep_that_was_killed_gives_the_table_of_one_that_was_not(
-    engine, uninterrupted, tmp_path
+    backend, uninterrupted, tmp_path
 ):
     plan = written(tmp_path, seeds=8, **LONG)
-    with started(plan, "--engine", engine) as process:
+    with started(plan, "--engine", backend) as process:
         until(has_lines(tmp_path / "grid", 3))
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
@@ -920,12 +920,12 @@ def test_a_sweep_that_was_killed_gives_the_table_of_one_that_was_not(
 
 @pytest.mark.linux
 @pytest.mark.parametrize(
-    ("engine", "workers", "finished"), [("threads", 1, 0), ("threads", 2, 1), ("processes", 2, 1)]
+    ("backend", "workers", "finished"), [("threads", 1, 0), ("threads", 2, 1), ("processes", 2, 1)]
 )
-def test_ctrl_c_ends_runs_that_are_long_and_says_how_to_go_on(engine, workers, finished, tmp_path):
+def test_ctrl_c_ends_runs_that_are_long_and_says_how_to_go_on(backend, workers, finished, tmp_path):
     """A run of hours, and one that is over at once where there is a worker for it."""
     plan = written(tmp_path, seeds=1, policy='name = "oful"', horizon="[60, 1_000_000_000]")
-    with started(plan, "--engine", engine, "--workers", str(workers)) as process:
+    with started(plan, "--engine", backend, "--workers", str(workers)) as process:
         until(has_lines(tmp_path / "grid", finished))
         time.sleep(1)
         os.killpg(process.pid, signal.SIGINT)
