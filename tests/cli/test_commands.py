@@ -22,6 +22,9 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 import fedsuplin as fsl
+from fedsuplin.cli import plugins as plugins_module
+from fedsuplin.cli import run as run_module
+from fedsuplin.cli import scaffold
 from fedsuplin.cli.main import root_command
 from fedsuplin.cli.scaffold import fill_templates
 from fedsuplin.errors import PluginError, UnknownName
@@ -30,7 +33,7 @@ from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin_ext import norms
 
 SMALL = ("--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "400")
-COMMAND = [sys.executable, "-m", "fedsuplin.cli"]
+COMMAND = [sys.executable, "-m", "fedsuplin"]
 
 
 def call(*arguments, code=0):
@@ -420,7 +423,7 @@ def test_a_standard_output_that_is_full_is_named(more):
 
 @pytest.mark.parametrize("place", ["", "below"])
 def test_an_out_that_can_not_be_written_fails_before_the_run(tmp_path, monkeypatch, place):
-    monkeypatch.setattr(cli, "run", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(run_module, "run", lambda *_, **__: pytest.fail("it ran"))
     (tmp_path / "file").write_text("in the way")
     result = call("run", *SMALL, "--out", tmp_path / "file" / place, code=2)
     assert result.stderr.startswith("Error: can't write to --out")
@@ -442,14 +445,14 @@ def test_too_much_to_hold_in_memory_is_one_line_too():
 
 
 def test_what_was_recorded_before_a_plugin_failed_is_shown_and_written(tmp_path, monkeypatch):
-    real = cli.run
+    real = run_module.run
 
     def fails(*arguments, **keywords):
         error = PluginError("trigger 'x' raised ValueError")
         error.result = real(*arguments, **keywords)
         raise error
 
-    monkeypatch.setattr(cli, "run", fails)
+    monkeypatch.setattr(run_module, "run", fails)
     result = call("run", *SMALL, "--out", tmp_path, code=2)
     assert "regret" in result.stdout
     assert result.stderr == "Error: trigger 'x' raised ValueError\n"
@@ -516,14 +519,14 @@ def test_ctrl_c_still_writes_the_files(tmp_path):
 
 
 def test_a_run_stopped_before_its_first_pull_has_a_table_nevertheless(tmp_path, monkeypatch):
-    real = cli.run
+    real = run_module.run
 
     def stopped_at_once(*arguments, **keywords):
         result = real(*arguments, **keywords)
         nothing = {name: getattr(result, name)[:0] for name in ("pulls", *SUMS, *COUNTS)}
         return dataclasses.replace(result, complete=False, **nothing)
 
-    monkeypatch.setattr(cli, "run", stopped_at_once)
+    monkeypatch.setattr(run_module, "run", stopped_at_once)
     text = call("run", *SMALL, "--out", tmp_path, code=130).stdout
     assert "stopped early after" in text and "regret" not in text
     assert (tmp_path / "async.png").exists()
@@ -534,7 +537,7 @@ def test_ctrl_c_elsewhere_is_no_traceback_either(monkeypatch):
     def pressed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.report, "run_table", pressed)
+    monkeypatch.setattr(run_module, "make_run_table", pressed)
     assert call("run", *SMALL, code=130).stderr == "stopped\n"
 
 
@@ -611,7 +614,7 @@ def test_plugins_says_what_failed_to_load_and_why(monkeypatch):
         def load(self):
             raise ImportError("no module named numba")
 
-    monkeypatch.setattr(cli, "plugins", Registry(entry_points=lambda: [Broken()]))
+    monkeypatch.setattr(plugins_module, "plugins", Registry(entry_points=lambda: [Broken()]))
     result = call("plugins")
     told = " ".join(result.stdout.split())
     assert (

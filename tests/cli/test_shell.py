@@ -14,22 +14,25 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
-import fedsuplin as fsl
+import fedsuplin.__main__ as start
+from fedsuplin.cli import bench, completing, output, reproduce, tokens, variants
 from fedsuplin.cli.completing import make_name_completer
 from fedsuplin.cli.completion import COMPLETION_VARIABLE, SHELLS
 from fedsuplin.cli.exit_codes import EXIT_CODES, INTERRUPTED
-from fedsuplin.cli.main import root_command
+from fedsuplin.cli.main import load_command, root_command
 from fedsuplin.cli.manuals import ENVIRONMENT
 from fedsuplin.errors import FederationError
 from fedsuplin.federation.credentials import Tokens
+from fedsuplin.federation.demo import demo
 from fedsuplin.registry import Registry, plugins
 from fedsuplin.reproduce.reproduction import EXPERIMENTS
 from fedsuplin_ext import norms
 
 SMALL = ("--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "400")
-START = "from fedsuplin_command import main; main()"
+START = "from fedsuplin.__main__ import main; main()"
 
 
 def call(*arguments, code=0):
@@ -52,7 +55,8 @@ def commands(command=root_command, path=("fedsuplin",)):
     yield " ".join(path), command
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
-            yield from commands(each, (*path, name))
+            loaded = load_command(name) if command is root_command else each
+            yield from commands(loaded, (*path, name))
 
 
 COMMANDS = dict(commands())
@@ -133,7 +137,8 @@ def test_every_example_parses(line, folder):
     while isinstance(command, click.Group):
         if not words:
             return
-        command = command.commands[words.pop(0)]
+        name = words.pop(0)
+        command = load_command(name) if command is root_command else command.commands[name]
         if isinstance(command, click.Group) and not (words and words[0] in command.commands):
             break
     command.make_context(line, words)
@@ -181,14 +186,14 @@ def full(*_, **__):
 
 def test_1_is_something_outside(tmp_path, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr(cli.tempfile, "TemporaryFile", full)
+        context.setattr(output.tempfile, "TemporaryFile", full)
         call("run", *SMALL, "--out", tmp_path, code=1)
     call("run", "--horizon", "1e14", "--record", "all", code=1)
 
     def nobody(*_, **__):
         raise FederationError("nobody answers")
 
-    monkeypatch.setattr(demo, "run", nobody)
+    monkeypatch.setattr(demo, "run_demo", nobody)
     assert call("demo", "federation", code=1).stderr == "Error: nobody answers\n"
 
 
@@ -196,7 +201,7 @@ def test_1_is_also_a_run_that_failed_and_a_sum_that_is_wrong(folder, monkeypatch
     plan = (folder / "grid.toml").read_text().replace("'oful'", "'oful'\nalpha_scale = -1")
     (folder / "grid.toml").write_text(plan)
     call("sweep", "grid.toml", code=1)
-    monkeypatch.setattr(demo, "run", lambda *_, **__: False)
+    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: False)
     call("demo", "federation", code=1)
 
 
@@ -217,15 +222,15 @@ def test_130_is_ctrl_c_wherever_it_comes(monkeypatch):
         raise KeyboardInterrupt
 
     for module, name, arguments in (
-        (cli.benchmark, "measured", ["bench"]),
-        (report, "variants_table", ["variants"]),
-        (credentials, "new_tokens", ["tokens", "new.json", "--clients", "1"]),
-        (demo, "run", ["demo", "federation"]),
+        (bench, "measure_all", ["bench"]),
+        (variants, "make_variants_table", ["variants"]),
+        (tokens, "make_tokens", ["tokens", "new.json", "--clients", "1"]),
+        (demo, "run_demo", ["demo", "federation"]),
     ):
         with monkeypatch.context() as context:
             context.setattr(module, name, pressed)
             assert call(*arguments, code=130).stderr == "stopped\n"
-    assert fedsuplin_command.INTERRUPTED == INTERRUPTED == 130
+    assert start.INTERRUPTED == INTERRUPTED == 130
 
 
 PRESSED = """
@@ -241,10 +246,20 @@ sys.meta_path.insert(0, Pressed)
 
 
 @pytest.mark.parametrize(
-    "module", ["fedsuplin", "numpy", "scipy", "fedsuplin_ext.loop", "click", "fedsuplin.report"]
+    ("module", "command"),
+    [
+        ("click", "variants"),
+        ("numpy", "variants"),
+        ("scipy", "run"),
+        ("fedsuplin_ext.loop", "run"),
+        ("fedsuplin.cli.main", "variants"),
+        ("fedsuplin.cli.variants", "variants"),
+        ("fedsuplin.cli.run", "run"),
+        ("fedsuplin.federation", "serve"),
+    ],
 )
-def test_ctrl_c_while_python_imports_is_no_traceback(module):
-    done = started(PRESSED.format(module=module, start=START), "variants")
+def test_ctrl_c_while_python_imports_is_no_traceback(module, command):
+    done = started(PRESSED.format(module=module, start=START), command)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
 
 
@@ -270,9 +285,7 @@ def test_a_job_in_the_background_goes_on():
 
 def test_the_installed_command_and_python_m_start_there():
     scripts = fsl_entry_points()
-    assert scripts["fedsuplin"] == "fedsuplin_command:main"
-    main = (Path(fsl.__file__).parent / "__main__.py").read_text()
-    assert "from fedsuplin_command import main" in main
+    assert scripts["fedsuplin"] == "fedsuplin.__main__:main"
     done = subprocess.run(
         [sys.executable, "-m", "fedsuplin", "variants", "--json"],
         capture_output=True,
@@ -390,7 +403,7 @@ def test_reproduce_as_json(tmp_path, monkeypatch):
         seconds=1.5,
         sweep=sweep,
     )
-    monkeypatch.setattr(cli, "reproduce", lambda *_, **__: [outcome])
+    monkeypatch.setattr(reproduce, "reproduce", lambda *_, **__: [outcome])
     told = numbers("reproduce", "arrivals", "--out", tmp_path)
     assert set(told) | set(told["experiments"]["arrivals"]) == documented("reproduce")
     assert told["experiments"]["arrivals"]["files"] == [str(tmp_path / "a.csv")]
@@ -399,7 +412,7 @@ def test_reproduce_as_json(tmp_path, monkeypatch):
 def test_bench_as_json(monkeypatch):
     """Its keys are compared in test_benchmark.py, with what it measures."""
     monkeypatch.setattr(
-        cli.benchmark, "measured", lambda *_: {"kernels": "avx2", "fma_gigaflops": float("inf")}
+        bench, "measure_all", lambda *_: {"kernels": "avx2", "fma_gigaflops": float("inf")}
     )
     assert numbers("bench") == {"kernels": "avx2", "fma_gigaflops": None}
 
@@ -515,7 +528,7 @@ def test_tab_completes_commands_and_names_through_the_real_mechanism(line, expec
 )
 def test_tab_completes_every_name_that_a_user_would_want(words, expected):
     *before, last = words.split(" ")
-    engine = completion.get_completion_class("bash")(
+    engine = get_completion_class("bash")(
         root_command, {}, "fedsuplin", COMPLETION_VARIABLE
     )
     assert [item.value for item in engine.get_completions(before, last)] == expected
@@ -546,7 +559,7 @@ def test_a_plugin_that_prints_warns_and_ends_the_program_does_not_break_completi
 
 def test_a_plugin_that_cant_say_what_it_is_is_completed_all_the_same(monkeypatch):
     registry = Registry(lambda: [])
-    monkeypatch.setattr(completion, "plugins", registry)
+    monkeypatch.setattr(completing, "plugins", registry)
 
     class Grumpy:
         @property
@@ -591,7 +604,8 @@ def test_a_real_bash_completes(tmp_path):
 def test_completion_imports_nothing_that_takes_long():
     """scipy.special, matplotlib, pandas and gRPC are half the time that there would be."""
     code = (
-        "import sys; from fedsuplin import cli, completion; completion.names('variants')(None, None, '');"
+        "import sys; from fedsuplin.cli.main import load_command; load_command('run');"
+        "from fedsuplin.cli.completing import make_name_completer; make_name_completer('variants')(None, None, '');"
         "print([name for name in ('scipy.special', 'matplotlib', 'pandas', 'grpc', 'joblib', 'sklearn') if name in sys.modules])"
     )
     began = time.monotonic()
