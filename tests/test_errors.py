@@ -66,7 +66,7 @@ def test_an_option_that_a_problem_has_no_use_for():
     done = CliRunner().invoke(
         root_command, ["run", "async", "--problem", "digits", "--contexts", "ball"]
     )
-    assert done.exit_code == 2 and "digits has no use for --contexts; it takes" in " ".join(
+    assert done.exit_code == 2 and "digits does not take --contexts; it takes" in " ".join(
         done.output.split()
     )
 

@@ -12,11 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedsuplin import Algorithm, Variant
 from fedsuplin.algorithm.algorithm import Algorithm
 from fedsuplin.algorithm.composing import compose_recipe, list_keywords
-from fedsuplin.cli.build import build_problem_and_algorithm
-from fedsuplin.cli.run import run_command
+from fedsuplin.cli.build import build_problem_and_algorithm, read_build_defaults
 from fedsuplin.cli.variants import fold_lines
 from fedsuplin.contracts.variant import AXES, PRESETS, SYNCS, Variant
 from fedsuplin.registry import plugins
@@ -186,7 +184,7 @@ BESIDE = {
 
 def algorithms(name: str) -> dict[str, Algorithm]:
     """By preset, as `fedsuplin variants NAME` has them: at the paper's setting."""
-    given = run_command.make_context("run", [name]).params
+    given = read_build_defaults()
     return {
         preset: build_problem_and_algorithm(name, given | {"preset": preset})[1]
         for preset in PRESETS

@@ -29,19 +29,19 @@ def check_preset(preset: str) -> None:
 
 
 def assemble_algorithm(
-    variant: str | Variant,
-    parts: Mapping[str, Any],
-    parameters: dict[str, Any],
+    name: str,
+    recipe: Variant,
+    /,
     *,
     dim: int,
     n_arms: int,
     n_clients: int,
     horizon: int,
     preset: str = "practical",
+    **parameters: Any,
 ) -> Algorithm:
-    """Compose a variant with the parts that replace its own, and compute its numbers for a fixed horizon."""
+    """Make and bind the parts of a composed recipe, and compute its numbers for a fixed horizon."""
     check_preset(preset)
-    name, recipe = compose_recipe(variant, parts)
 
     preset_values = dict(recipe.presets.get(preset, {}))
     ridge = parameters.get("ridge", preset_values.get("ridge", 1.0))

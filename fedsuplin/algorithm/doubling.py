@@ -15,10 +15,10 @@ from ..contracts.variant import PARTS, Variant
 from ..errors import InvalidInput
 from .algorithm import Algorithm
 from .assembling import assemble_algorithm
+from .composing import compose_recipe
 
 FIRST_EPOCH_PULLS = 1024  # pulls of the first epoch
 LAST_EPOCH = 40
-SIZES = ("dim", "n_arms", "n_clients", "preset")  # what an algorithm is made for
 
 
 class Epoch(NamedTuple):
@@ -67,9 +67,9 @@ class Doubling:
             raise InvalidInput(f"epochs are 0 to {LAST_EPOCH}, not {epoch!r}")
         keywords = dict(self.keywords)
         parts = {part: keywords.pop(part, None) for part in PARTS}
-        sizes = {name: keywords.pop(name) for name in SIZES if name in keywords}
+        name, recipe = compose_recipe(self.variant, parts)
         horizon = self.first * (1 << int(epoch))
-        return assemble_algorithm(self.variant, parts, keywords, **sizes, horizon=horizon)
+        return assemble_algorithm(name, recipe, **keywords, horizon=horizon)
 
     def begins(self, epoch: int) -> int:
         """The pulls of all epochs before this one.

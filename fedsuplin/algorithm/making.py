@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, overload
 
 from ..contracts.problem import Problem
-from ..contracts.variant import AXES, Variant
+from ..contracts.variant import PARTS, Variant
 from ..registry import plugins
 from .algorithm import Algorithm
 from .assembling import assemble_algorithm, assemble_from_spec, check_preset
@@ -96,15 +96,16 @@ def make(
         sizes = {"dim": dim, "n_arms": n_arms, "n_clients": n_clients, "preset": preset}
         replaced = {part: value for part, value in parts.items() if value is not None}
         return Doubling(variant, sizes | replaced | parameters)
+    name, recipe = compose_recipe(variant, parts)
     return assemble_algorithm(
-        variant,
-        parts,
-        parameters,
+        name,
+        recipe,
         dim=dim,
         n_arms=n_arms,
         n_clients=n_clients,
         horizon=horizon,
         preset=preset,
+        **parameters,
     )
 
 
@@ -118,19 +119,31 @@ def make_algorithm_from_spec(spec: Mapping[str, Any]) -> Algorithm | Doubling:
 def make_for(
     variant: str | Variant, problem: Problem, horizon: int, parameters: dict[str, Any]
 ) -> Algorithm:
-    """The algorithm for this problem. The practical preset believes what the problem says of its noise, theory does not."""
-    sizes = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients}
-    stated: dict[str, Any] = {}
+    """Make the algorithm for a problem, from the keywords of `make`."""
+    parts = {part: parameters.get(part) for part in PARTS}
+    name, recipe = compose_recipe(variant, parts)
+    others = {key: value for key, value in parameters.items() if key not in parts}
+    return assemble_for(name, recipe, problem, horizon, others)
+
+
+def assemble_for(
+    name: str, recipe: Variant, problem: Problem, horizon: int, parameters: dict[str, Any]
+) -> Algorithm:
+    """Make the algorithm for a problem from a recipe that is already composed.
+
+    With the practical preset it knows the problem's noise_scale, R and corruption; with theory
+    it does not.
+    """
+    keywords = {"dim": problem.dim, "n_arms": problem.n_arms, "n_clients": problem.n_clients}
     if parameters.get("preset", "practical") == "practical":
-        parts = {axis: parameters.get(axis) for axis in AXES}
-        takes = list_keywords(compose_recipe(variant, parts)[1])
+        takes = list_keywords(recipe)
         stated = {
-            name: getattr(problem, name, None)
-            for name in ("noise_scale", "R", "corruption")
-            if name in takes
+            key: getattr(problem, key, None)
+            for key in ("noise_scale", "R", "corruption")
+            if key in takes
         }
-    given = {name: value for name, value in stated.items() if value is not None}
-    return make(variant, **(sizes | given | parameters), horizon=horizon)
+        keywords |= {key: value for key, value in stated.items() if value is not None}
+    return assemble_algorithm(name, recipe, **(keywords | parameters), horizon=horizon)
 
 
 def list_suitable_variants(problem: Problem) -> list[str]:

@@ -1,17 +1,19 @@
-"""The command `fedsuplin`: options in, a problem and an algorithm made of them, a run, and what `report.py` tells."""
+"""Build problems and algorithms from options."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._shared.checks import check_positive_integer
 from ..algorithm.algorithm import Algorithm
+from ..algorithm.assembling import assemble_algorithm
 from ..algorithm.composing import compose_recipe, list_keywords
-from ..algorithm.doubling import Doubling
-from ..algorithm.making import make, make_for, needs_fixed_arms
+from ..algorithm.doubling import FIRST_EPOCH_PULLS, Doubling
+from ..algorithm.making import assemble_for, list_suitable_variants, needs_fixed_arms
 from ..contracts.problem import Problem
-from ..contracts.variant import AXES, Variant
+from ..contracts.variant import PARTS, Variant
 from ..errors import InvalidInput
 from ..problems.fixed_arms import FixedArmsProblem
 from ..problems.synthetic import SyntheticProblem
@@ -27,201 +29,186 @@ from .options import (
     read_defaults,
 )
 
-# Which keyword an option becomes: of a problem, of its noise, of the algorithm.
-SYNTHETIC_KEYWORDS = {
-    "dim": "dim",
-    "arms": "n_arms",
-    "clients": "n_clients",
-    **{name: name for name in ("horizon", "contexts", "arrival", "seed")},
-}
+# Which keyword each option becomes: of a problem, of its noise, of the algorithm.
+SIZE_KEYWORDS = {"dim": "dim", "arms": "n_arms", "clients": "n_clients", "horizon": "horizon"}
+SYNTHETIC_KEYWORDS = SIZE_KEYWORDS | {name: name for name in ("contexts", "arrival", "seed")}
 NOISE_KEYWORDS = {"noise_scale": "noise_scale", "bound": "R", "budget": "corruption"}
 PROBLEM_KEYWORDS = SYNTHETIC_KEYWORDS | {"noise": "noise"} | NOISE_KEYWORDS
-ALGORITHM_KEYWORDS = {
-    **{
-        name: name
-        for name in (
-            "delta",
-            "alpha_scale",
-            "ridge",
-            "theta_bound",
-            "C",
-            "D",
-            "R",
-            "corruption",
-            "every",
-        )
-    },
-    "sigma": "noise_scale",
-}
+SAME_NAME = ("delta", "alpha_scale", "ridge", "theta_bound", "C", "D", "R", "corruption", "every")
+ALGORITHM_KEYWORDS = {name: name for name in SAME_NAME} | {"sigma": "noise_scale"}
+PART_KEYWORDS = {"assume" if part == "noise" else part: part for part in PARTS}
+# What --set can't give, because an option does.
+COMPOSED_KEYWORDS = SIZE_KEYWORDS | PART_KEYWORDS | {"preset": "preset"}
+DRAWN_KEYWORDS = NOISE_KEYWORDS | {"noise": "noise", "seed": "seed"}
+BUILD_KEYWORDS = SYNTHETIC_KEYWORDS | ALGORITHM_KEYWORDS
 
 
 @functools.cache
 def read_build_defaults() -> dict[str, Any]:
-    """The defaults of all options that a problem and an algorithm are built from."""
+    """Return the defaults of all options that a problem and an algorithm are built from."""
     return read_defaults(SIZE_OPTIONS, PROBLEM_OPTIONS, CONSTANT_OPTIONS, PART_OPTIONS)
 
 
-def build_problem_and_algorithm(name: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
-    """What the options mean: a problem, and an algorithm that knows the truth about its noise unless told otherwise."""
-    refuse_named_options(given["extra"])
-    parts = {axis: given["assume" if axis == "noise" else axis] for axis in AXES}
-    _, recipe = compose_recipe(name, parts)
-    takes = list_keywords(recipe)
+def build_problem_and_algorithm(variant: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
+    """Build what `fedsuplin run` plays; the algorithm knows the problem's noise unless told."""
+    refuse_named_options(given["extra"], DRAWN_KEYWORDS, ALGORITHM_KEYWORDS, COMPOSED_KEYWORDS)
+    name, recipe = compose_recipe(variant, read_parts(given))
     given = given | {
         "problem": given["problem"] or ("fixed-arms" if needs_fixed_arms(recipe) else "synthetic")
     }
     problem, drawn = build_problem(given["noise"] or find_natural_noise(recipe), given)
-    told = collect_algorithm_keywords(name, takes, drawn, problem, given)
-    told |= {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]} | parts
-    with name_options_in_errors(SYNTHETIC_KEYWORDS | ALGORITHM_KEYWORDS):
-        return problem, make_for(
-            name,
-            problem,
-            problem.horizon or check_positive_integer("horizon", given["horizon"]),
-            told,
-        )
+    keywords = collect_algorithm_keywords(name, list_keywords(recipe), drawn, problem, given)
+    keywords["preset"] = given["preset"]
+    with name_options_in_errors(BUILD_KEYWORDS):
+        horizon = problem.horizon or check_positive_integer("horizon", given["horizon"])
+        return problem, assemble_for(name, recipe, problem, horizon, keywords)
 
 
-def build_live_algorithm(variant: str, given: dict[str, Any]) -> Any:
-    """As `fedsuplin run` has it, but that no problem is there to tell about its noise."""
-    parts = {axis: given["assume" if axis == "noise" else axis] for axis in AXES}
-    told = translate_options(
-        given, ALGORITHM_KEYWORDS, list_keywords(compose_recipe(variant, parts)[1]), variant
-    )
-    sizes = {
-        "dim": given["dim"],
-        "n_arms": given["arms"],
-        "n_clients": given["clients"],
-        "horizon": given["horizon"],
-    }
-    rest = {"preset": given["preset"], "syncs": given["syncs"], "lazy": given["lazy"]}
-    with name_options_in_errors(SYNTHETIC_KEYWORDS | ALGORITHM_KEYWORDS):
-        made = make(variant, **sizes, **rest, **parts, **(told | given["extra"]))
-    if given["first_horizon"] is None:
-        return made
-    if not isinstance(made, Doubling):
+def build_comparison(
+    policies: Sequence[str], given: dict[str, Any]
+) -> tuple[Sequence[str], Callable[[int], Problem], dict[str, Any]]:
+    """Build what `fedsuplin compare` plays: policies, a function from seed to problem, keywords."""
+    refuse_named_options(given["extra"], DRAWN_KEYWORDS, ALGORITHM_KEYWORDS, COMPOSED_KEYWORDS)
+    noise = given["noise"] or "gaussian"
+    given = given | {"problem": given["problem"] or "synthetic"}
+    problem, drawn = build_problem(noise, given)
+    names = policies or list_suitable_variants(problem)
+    takes = set().union(*(list_keywords(compose_recipe(name, {})[1]) for name in names))
+    keywords = collect_algorithm_keywords(", ".join(names), takes, drawn, problem, given)
+    keywords["preset"] = given["preset"]
+    return names, lambda seed: build_problem(noise, given | {"seed": seed})[0], keywords
+
+
+def build_live_algorithm(variant: str, given: dict[str, Any]) -> Algorithm | Doubling:
+    """Build what `fedsuplin serve` plays; there is no problem that could state its noise."""
+    refuse_named_options(given["extra"], COMPOSED_KEYWORDS)
+    parts = read_parts(given)
+    name, recipe = compose_recipe(variant, parts)
+    keywords = {SIZE_KEYWORDS[size]: given[size] for size in ("dim", "arms", "clients")}
+    keywords["preset"] = given["preset"]
+    constants = translate_options(given, ALGORITHM_KEYWORDS, list_keywords(recipe), variant)
+    constants |= given["extra"]
+    horizon, first = given["horizon"], given["first_horizon"]
+    if horizon is not None and first is not None:
         raise InvalidInput("--first-horizon is for a horizon that is unknown: leave --horizon out")
-    return Doubling(made.variant, made.keywords, given["first_horizon"])
+    with name_options_in_errors(BUILD_KEYWORDS | {"first_horizon": "first"}):
+        if horizon is not None:
+            return assemble_algorithm(name, recipe, **keywords, horizon=horizon, **constants)
+        replaced = {part: value for part, value in parts.items() if value is not None}
+        if first is None:
+            first = FIRST_EPOCH_PULLS
+        return Doubling(variant, keywords | replaced | constants, first)
+
+
+def read_parts(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts that options replace, by the names they have in a Variant; None keeps one."""
+    return {part: given[option] for option, part in PART_KEYWORDS.items()}
 
 
 def build_problem(noise: str, given: dict[str, Any]) -> tuple[Problem, set[str]]:
-    """The problem that the options describe, and the keywords that --set may have for it."""
+    """Build the problem that the options describe; also return the keywords --set has for it."""
     with name_options_in_errors(PROBLEM_KEYWORDS):
         if given["problem"] == "synthetic":
-            drawn = set(
-                list_parameters(plugins.factory("noise_models", noise))
-            ) | list_arrival_keywords(given)
-            return build_synthetic_problem(noise, drawn, given), drawn
+            takes = set(list_parameters(plugins.factory("noise_models", noise)))
+            takes |= list_arrival_keywords(given)
+            return build_synthetic_problem(noise, takes, given), takes
         factory = plugins.factory("problems", given["problem"])
-        drawn = set(list_parameters(factory)) | (
-            list_arrival_keywords(given) if factory is FixedArmsProblem else set()
-        )
-        return build_registered_problem(drawn, given), drawn
+        takes = set(list_parameters(factory))
+        if factory is FixedArmsProblem:
+            takes |= list_arrival_keywords(given)
+        return build_registered_problem(takes, given), takes
 
 
-def build_synthetic_problem(noise: str, drawn: set[str], given: dict[str, Any]) -> SyntheticProblem:
-    told = translate_options(given, NOISE_KEYWORDS, drawn, f"{noise} noise")
-    if "corruption" in drawn:
-        told.setdefault("corruption", DEFAULT_BUDGET)
-    told |= {key: value for key, value in given["extra"].items() if key in drawn}
-    as_given = {keyword: given[option] for option, keyword in SYNTHETIC_KEYWORDS.items()}
-    return SyntheticProblem(**as_given, noise=noise, **told)
+def build_synthetic_problem(noise: str, takes: set[str], given: dict[str, Any]) -> SyntheticProblem:
+    """Build a synthetic problem; `takes` are the keywords of its noise and its arrival pattern."""
+    keywords = translate_options(given, NOISE_KEYWORDS, takes, f"{noise} noise")
+    if "corruption" in takes:
+        keywords.setdefault("corruption", DEFAULT_BUDGET)
+    keywords |= {key: value for key, value in given["extra"].items() if key in takes}
+    sizes = {keyword: given[option] for option, keyword in SYNTHETIC_KEYWORDS.items()}
+    return SyntheticProblem(**sizes, noise=noise, **keywords)
 
 
 def build_registered_problem(takes: set[str], given: dict[str, Any]) -> Problem:
-    """A plugin's problem, with the sizes and options that it has a use for; one that was typed and it has not is an error."""
+    """Build a plugin's problem from the options it takes; one that it does not take is an error."""
     defaults = read_build_defaults()
     for option, keyword in PROBLEM_KEYWORDS.items():
-        if (
-            option != "horizon"
-            and keyword not in takes
-            and given[option] not in (None, defaults[option])
-        ):
-            others = [format_flag(other) for other, key in PROBLEM_KEYWORDS.items() if key in takes]
-            raise InvalidInput(
-                f"{given['problem']} has no use for {format_flag(option)}; it takes {', '.join(others) or 'no such option'}"
-            )
+        typed = given[option] not in (None, defaults[option])
+        if option != "horizon" and keyword not in takes and typed:
+            raise make_unused_option_error(given["problem"], option, PROBLEM_KEYWORDS, takes)
     values = {
-        PROBLEM_KEYWORDS[option]: given[option]
-        for option in PROBLEM_KEYWORDS
-        if PROBLEM_KEYWORDS[option] in takes
+        keyword: given[option] for option, keyword in PROBLEM_KEYWORDS.items() if keyword in takes
     }
     values |= {key: value for key, value in given["extra"].items() if key in takes}
+    values = {key: value for key, value in values.items() if value is not None}
     check_needed_keywords(given["problem"], values)
-    made: Problem = plugins.create(
-        "problems",
-        given["problem"],
-        {key: each for key, each in values.items() if each is not None},
-    )
-    return made
+    problem: Problem = plugins.create("problems", given["problem"], values)
+    return problem
 
 
 def find_natural_noise(recipe: Variant) -> str:
-    """The noise that a variant is made for: what it assumes, as a problem draws it."""
+    """Return the noise that a variant is made for: what it assumes, as a problem draws it."""
     if not isinstance(recipe.noise, str):
         return "gaussian"
     return getattr(plugins.factory("noise_models", recipe.noise), "drawn_as", recipe.noise)
 
 
 def list_arrival_keywords(given: dict[str, Any]) -> set[str]:
-    """The keywords that the arrival pattern of --arrival takes."""
-    return (
-        set()
-        if given["arrival"] is None
-        else set(list_parameters(plugins.factory("arrivals", given["arrival"])))
-    )
+    """Return the keywords that the arrival pattern of --arrival takes."""
+    if given["arrival"] is None:
+        return set()
+    return set(list_parameters(plugins.factory("arrivals", given["arrival"])))
 
 
 def check_needed_keywords(name: str, values: dict[str, Any]) -> None:
-    """A problem's parameters that have no default: --set has words and numbers for them, and no arrays."""
+    """Check that a problem gets every parameter without a default."""
     if name == "array":
         raise InvalidInput(
-            "array is made of arrays, so in Python: fsl.ArrayProblem(contexts, clients, …), see docs/data.md"
+            "the problem 'array' needs NumPy arrays, so it can only be built in Python: "
+            "fsl.ArrayProblem(contexts, clients, …), see docs/data.md"
         )
-    missing = [
-        key
-        for key in list_needed_parameters(plugins.factory("problems", name))
-        if values.get(key) is None
-    ]
+    needed = list_needed_parameters(plugins.factory("problems", name))
+    missing = [key for key in needed if key not in values]
     if missing:
-        how = " ".join(f"--set {key}=…" for key in missing)
-        raise InvalidInput(f"{name} needs {' and '.join(missing)}: give {how}")
+        flags = " ".join(f"--set {key}=…" for key in missing)
+        raise InvalidInput(f"{name} needs {' and '.join(missing)}: give {flags}")
 
 
 def collect_algorithm_keywords(
-    who: str, takes: set[str], drawn: set[str], problem: Problem, given: dict[str, Any]
+    name: str, takes: set[str], drawn: set[str], problem: Problem, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """The keywords of an algorithm, which knows the problem's R and corruption with either preset unless told otherwise."""
-    known = {"R": problem.R, "corruption": problem.corruption}
-    told = {key: value for key, value in known.items() if key in takes and value is not None}
-    told |= translate_options(given, ALGORITHM_KEYWORDS, takes, who)
-    return told | {
-        key: value for key, value in given["extra"].items() if key in takes or key not in drawn
-    }
+    """Collect an algorithm's keywords; R and corruption are the problem's, whichever the preset."""
+    stated = {"R": problem.R, "corruption": problem.corruption}
+    keywords = {key: value for key, value in stated.items() if key in takes and value is not None}
+    keywords |= translate_options(given, ALGORITHM_KEYWORDS, takes, name)
+    extra = given["extra"].items()
+    return keywords | {key: value for key, value in extra if key in takes or key not in drawn}
 
 
 def translate_options(
-    given: dict[str, Any], keywords: dict[str, str], takes: set[str], who: str
+    given: dict[str, Any], keywords: dict[str, str], takes: set[str], name: str
 ) -> dict[str, Any]:
-    """The options that were given, as keywords; one that `who` has no use for is an error."""
-    for option, keyword in keywords.items():
-        if given[option] is not None and keyword not in takes:
-            others = [format_flag(other) for other, key in keywords.items() if key in takes]
-            raise InvalidInput(
-                f"{who} has no use for {format_flag(option)}; it takes {', '.join(others) or 'no such option'}"
-            )
-    return {
-        keyword: given[option] for option, keyword in keywords.items() if given[option] is not None
-    }
+    """Return the options given as keywords; one that `name` does not take is an error."""
+    typed = {option: keyword for option, keyword in keywords.items() if given[option] is not None}
+    for option, keyword in typed.items():
+        if keyword not in takes:
+            raise make_unused_option_error(name, option, keywords, takes)
+    return {keyword: given[option] for option, keyword in typed.items()}
 
 
-def refuse_named_options(extra: dict[str, Any]) -> None:
-    """--set is for what has no option of its own: those say whether the problem or the algorithm is meant."""
+def make_unused_option_error(
+    name: str, option: str, keywords: dict[str, str], takes: set[str]
+) -> InvalidInput:
+    """Make the error for an option that a problem, noise or variant does not take."""
+    others = [format_flag(other) for other, keyword in keywords.items() if keyword in takes]
+    listed = ", ".join(others) or "no such option"
+    return InvalidInput(f"{name} does not take {format_flag(option)}; it takes {listed}")
+
+
+def refuse_named_options(extra: dict[str, Any], *keywords: dict[str, str]) -> None:
+    """Refuse --set for keywords that have an option, which also says whose keyword is meant."""
+    options = [item for each in keywords for item in each.items()]
     for key in extra:
-        named = [
-            format_flag(option)
-            for option, keyword in [*NOISE_KEYWORDS.items(), *ALGORITHM_KEYWORDS.items()]
-            if keyword == key
-        ]
-        if named:
-            raise InvalidInput(f"--set {key} is not needed: use {' or '.join(named)}")
+        flags = [format_flag(option) for option, keyword in options if keyword == key]
+        if flags:
+            raise InvalidInput(f"--set {key} is not needed: use {' or '.join(flags)}")

@@ -15,17 +15,9 @@ from rich.table import Table
 
 from .._shared.checks import check_positive_integer
 from .._shared.terminal import make_console, print_json
-from ..algorithm.composing import compose_recipe, list_keywords
-from ..algorithm.making import list_suitable_variants
 from ..errors import MissingExtra
 from ..study.comparison import Comparison, compare
-from .build import (
-    ALGORITHM_KEYWORDS,
-    SYNTHETIC_KEYWORDS,
-    build_problem,
-    collect_algorithm_keywords,
-    refuse_named_options,
-)
+from .build import BUILD_KEYWORDS, build_comparison
 from .completing import complete_variants
 from .exit_codes import INTERRUPTED
 from .manuals import COMPARE
@@ -92,25 +84,18 @@ def compare_command(
     """
     if out is not None:
         check_folder(out)
-    refuse_named_options(given["extra"])
-    noise = given["noise"] or "gaussian"
-    given = given | {"problem": given["problem"] or "synthetic"}
-    problem, drawn = build_problem(noise, given)
-    names = policies or list_suitable_variants(problem)
-    takes = set().union(*(list_keywords(compose_recipe(name, {})[1]) for name in names))
-    told = collect_algorithm_keywords(", ".join(names), takes, drawn, problem, given)
+    names, make_problem, keywords = build_comparison(policies, given)
     bar = make_progress_bar(quiet, TextColumn("{task.completed:.0f} of {task.total:.0f} runs"))
-    with bar, name_options_in_errors(SYNTHETIC_KEYWORDS | ALGORITHM_KEYWORDS):
+    with bar, name_options_in_errors(BUILD_KEYWORDS):
         task = bar.add_task("comparing", total=seeds * len(names))
         found = compare(
             names,
-            lambda seed: build_problem(noise, given | {"seed": seed})[0],
+            make_problem,
             seeds=range(given["seed"], given["seed"] + check_positive_integer("--seeds", seeds)),
             horizon=check_positive_integer("horizon", given["horizon"]),
             threads=threads,
             progress=lambda done, total, name: bar.update(task, completed=done, description=name),
-            preset=given["preset"],
-            **told,
+            **keywords,
         )
     if (
         out is not None and found.runs

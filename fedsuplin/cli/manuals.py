@@ -137,8 +137,8 @@ SWEEP = Manual(
     examples={
         "fedsuplin sweep --example > grid.toml": "a file to start from",
         "fedsuplin sweep grid.toml": "play it; files go to grid/",
-        "fedsuplin sweep grid.toml --engine processes --workers 4": "four processes at a time",
-        "fedsuplin sweep grid.toml --engine dask://10.0.0.5:8786 --out results": "on a Dask cluster",
+        "fedsuplin sweep grid.toml --backend processes --workers 4": "four processes at a time",
+        "fedsuplin sweep grid.toml --backend dask://10.0.0.5:8786 --out results": "on a Dask cluster",
     },
     writes={
         "FOLDER/runs.jsonl": "Every run as it ends: what a sweep that was stopped goes on from.",
@@ -149,8 +149,8 @@ SWEEP = Manual(
     },
     codes={1: RUNS_FAILED},
     environment=COMPUTES,
-    needs="pip install 'fedsuplin[sweep]', for --engine dask://… 'fedsuplin[dask]'",
-    further_reading="docs/sweeps.md for the file and the engines, docs/commands.md for the JSON keys",
+    needs="pip install 'fedsuplin[sweep]', for --backend dask://… 'fedsuplin[dask]'",
+    further_reading="docs/sweeps.md for the file and the backends, docs/commands.md for the JSON keys",
 )
 REPRODUCE = Manual(
     summary="The paper's experiments, with a verdict for each claim.",

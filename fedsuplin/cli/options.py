@@ -306,7 +306,7 @@ LIVE_CONSTANT_OPTIONS = [
 _backend_option = make_option_factory("Where it runs")
 BACKEND_OPTIONS = [
     _backend_option(
-        "--engine",
+        "--backend",
         default="threads",
         metavar="NAME",
         shell_complete=make_word_completer("threads", "processes", "dask://"),

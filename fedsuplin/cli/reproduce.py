@@ -83,7 +83,7 @@ def reproduce_command(
     seeds: int | None,
     movielens: Path | None,
     markdown: Path | None,
-    engine: str,
+    backend: str,
     workers: int | None,
     out: Path | None,
     as_json: bool,
@@ -113,7 +113,7 @@ def reproduce_command(
             seeds=seeds,
             movielens=movielens,
             markdown=markdown,
-            backend=engine,
+            backend=backend,
             workers=workers,
             progress=show,
         )

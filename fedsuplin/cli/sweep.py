@@ -48,7 +48,7 @@ EXAMPLE_OPTION = [
 def sweep_command(
     context: click.Context,
     file: Path | None,
-    engine: str,
+    backend: str,
     workers: int | None,
     out: Path | None,
     as_json: bool,
@@ -78,7 +78,7 @@ def sweep_command(
         found = sweep(
             **plan,
             folder=out,
-            backend=engine,
+            backend=backend,
             workers=workers,
             progress=functools.partial(show, file.stem),
         )

@@ -116,7 +116,7 @@ def test_too_little_memory_is_one_line_and_an_exit_code(tmp_path):
         "--out",
         str(tmp_path),
     ]
-    command = [sys.executable, "-m", "fedsuplin.cli", "run", "oful", *sizes]
+    command = [sys.executable, "-m", "fedsuplin", "run", "oful", *sizes]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited)
     assert done.returncode == 1 and "not enough memory for these sizes" in done.stderr, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and os.listdir(tmp_path) == []

@@ -148,7 +148,7 @@ QUICK = [
     line
     for line in EXAMPLES
     if re.fullmatch(
-        r"fedsuplin (run|variants|plugins|tokens|completion|sweep (--example|grid.toml)\b(?!.*--engine)).*",
+        r"fedsuplin (run|variants|plugins|tokens|completion|sweep (--example|grid.toml)\b(?!.*--backend)).*",
         line,
     )
     and "1e9" not in line
@@ -521,7 +521,7 @@ def test_tab_completes_commands_and_names_through_the_real_mechanism(line, expec
         ("run --syncs ", ["one", "all", "push"]),
         ("run --record a", ["all"]),
         ("reproduce arrivals th", ["theorem"]),
-        ("sweep --engine p", ["processes"]),
+        ("sweep --backend p", ["processes"]),
         ("completion ", list(SHELLS)),
         ("plugins n", ["new"]),
     ],

@@ -64,7 +64,7 @@ DIM, ARMS, CLIENTS = 3, 4, 3
 ANSWERS = {"Join": JoinAnswer, "Sync": SyncAnswer, "Round": RoundAnswer}
 TOKENS = {number: f"token-of-{number}" for number in range(CLIENTS)}
 FULL = sqlite3.OperationalError("database or disk is full")
-COMMAND = [sys.executable, "-m", "fedsuplin.cli"]
+COMMAND = [sys.executable, "-m", "fedsuplin"]
 
 
 def in_loop(test):
@@ -1601,7 +1601,7 @@ SIZES = ("--dim", DIM, "--arms", ARMS, "--clients", CLIENTS)
     (("--dim", 3), "a variant, --arms, --clients must be given too"),
     (("--C", 3), "--C alone does not describe an algorithm"),
     (("asinc", *SIZES), "Did you mean 'async'?"),
-    (("async", *SIZES, "--corruption", 3), "async has no use for --corruption"),
+    (("async", *SIZES, "--corruption", 3), "async does not take --corruption"),
     (("async", *SIZES, "--set", "nonsense=3"), "nonsense"),
     (("async", *SIZES, "--horizon", 0), "horizon"),
     (("async", *SIZES, "--horizon", 100, "--first-horizon", 9), "leave --horizon out"),
@@ -1626,7 +1626,7 @@ def test_serve_says_what_is_missing_or_wrong_and_leaves_no_store(tmp_path, argum
 
 def test_without_grpc_help_is_there_and_serving_says_what_to_install(tmp_path):
     def without(*arguments):
-        code = f"import sys; sys.modules['grpc'] = None; from fedsuplin.cli import main; main({list(map(str, arguments))!r})"
+        code = f"import sys; sys.modules['grpc'] = None; from fedsuplin.cli.main import root_command; root_command({list(map(str, arguments))!r})"
         return subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
         )

@@ -53,15 +53,15 @@ SHORTER = {
     "fedsuplin reproduce all --movielens ml-20m --out results": (
         "fedsuplin reproduce movielens --movielens ml-20m --out results --quick --seeds 2"
     ),
-    "fedsuplin sweep grid.toml --engine processes --workers 8 --out results": (
-        "fedsuplin sweep grid.toml --engine processes --workers 2 --out results"
+    "fedsuplin sweep grid.toml --backend processes --workers 8 --out results": (
+        "fedsuplin sweep grid.toml --backend processes --workers 2 --out results"
     ),
     # A federation for two seconds.
     "fedsuplin demo federation": "fedsuplin demo federation --clients 2 --pulls 30 --seconds 1 --kill-every 0",
     # Ports that are free, and a name that this machine has.
     "dask scheduler --port 8786": "dask scheduler --port PORT --no-dashboard",
     "dask worker 127.0.0.1:8786 --nworkers 2 --nthreads 1": "dask worker 127.0.0.1:PORT --nworkers 2 --nthreads 1 --no-dashboard",
-    "fedsuplin sweep grid.toml --engine dask://127.0.0.1:8786": "fedsuplin sweep grid.toml --engine dask://127.0.0.1:PORT",
+    "fedsuplin sweep grid.toml --backend dask://127.0.0.1:8786": "fedsuplin sweep grid.toml --backend dask://127.0.0.1:PORT",
     "fedsuplin serve --store server.db --tokens tokens.json": (
         "fedsuplin serve --store server.db --tokens tokens.json --address 127.0.0.1:0"
     ),

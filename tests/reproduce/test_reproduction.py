@@ -438,7 +438,7 @@ def test_ctrl_c_keeps_what_was_done_and_says_so(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "fedsuplin.cli",
+        "fedsuplin",
         "reproduce",
         "tradeoff",
         "--out",

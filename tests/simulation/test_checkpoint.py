@@ -247,7 +247,7 @@ def test_ctrl_c_keeps_the_run_and_it_goes_on(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "fedsuplin.cli",
+        "fedsuplin",
         "run",
         "async",
         "--horizon",

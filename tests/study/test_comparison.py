@@ -416,5 +416,5 @@ def test_set_reaches_the_problem_and_the_policies():
 
 def test_the_command_refuses_what_it_can_not_do():
     assert "pe needs fixed arms" in called("pe", *SMALL, code=2)
-    assert "oful has no use for --C" in called("oful", "-C", "1", *SMALL, code=2)
+    assert "oful does not take --C" in called("oful", "-C", "1", *SMALL, code=2)
     assert "unknown variant 'asinc'. Did you mean 'async'" in called("asinc", *SMALL, code=2)

@@ -37,7 +37,7 @@ from fedsuplin.view.sweep_figure import compute_sweep_info
 
 PROBLEM = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 60}
 POLICIES = [{"name": "async", "C": [0.1, 1]}, "oful"]
-COMMAND = [sys.executable, "-m", "fedsuplin.cli", "sweep"]
+COMMAND = [sys.executable, "-m", "fedsuplin", "sweep"]
 MODULE = importlib.import_module("fedsuplin.sweep")  # fsl.sweep is the function
 
 
@@ -903,7 +903,7 @@ def test_a_sweep_that_was_killed_gives_the_table_of_one_that_was_not(
     backend, uninterrupted, tmp_path
 ):
     plan = written(tmp_path, seeds=8, **LONG)
-    with started(plan, "--engine", backend) as process:
+    with started(plan, "--backend", backend) as process:
         until(has_lines(tmp_path / "grid", 3))
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
@@ -925,7 +925,7 @@ def test_a_sweep_that_was_killed_gives_the_table_of_one_that_was_not(
 def test_ctrl_c_ends_runs_that_are_long_and_says_how_to_go_on(backend, workers, finished, tmp_path):
     """A run of hours, and one that is over at once where there is a worker for it."""
     plan = written(tmp_path, seeds=1, policy='name = "oful"', horizon="[60, 1_000_000_000]")
-    with started(plan, "--engine", backend, "--workers", str(workers)) as process:
+    with started(plan, "--backend", backend, "--workers", str(workers)) as process:
         until(has_lines(tmp_path / "grid", finished))
         time.sleep(1)
         os.killpg(process.pid, signal.SIGINT)
