@@ -45,7 +45,7 @@ def test_a_full_disk_leaves_what_was_there_and_no_half_file(name, there, tmp_pat
     path = tmp_path / name
     if there:
         path.write_bytes(b"older")
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         WRITERS[name](path)
     assert os.listdir(tmp_path) == ([name] if there else [])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.linalg import LinAlgError
 from scipy.optimize import LinearConstraint, minimize
 
+from fedsuplin.algorithm import design_solver
 from fedsuplin.algorithm.design_solver import SMALL_BLOCK, _make_inverse
 from fedsuplin.algorithm.optimal_design import find_g_optimal_design, find_multi_client_design
 from fedsuplin.errors import InvalidInput, NumericalError
@@ -432,7 +433,7 @@ def test_both_ways_to_invert_the_curvature(size, monkeypatch):
     )
     expected = np.linalg.solve((rows @ rows.T) ** 2 + np.diag(scale**-2), right)
     for small_block in (0, 1000):
-        monkeypatch.setattr(designs, "SMALL_BLOCK", small_block)
+        monkeypatch.setattr(design_solver, "SMALL_BLOCK", small_block)
         assert _make_inverse(rows, scale)(right) == pytest.approx(expected, rel=1e-9)
         assert _make_inverse(rows, scale)(right[:, 0]) == pytest.approx(expected[:, 0], rel=1e-9)
 
@@ -559,7 +560,7 @@ def test_a_tolerance_is_a_positive_number(tolerance):
 
 
 def test_a_design_that_is_not_reached_says_what_was(monkeypatch):
-    monkeypatch.setattr(designs, "STEP_LIMIT", 2)
+    monkeypatch.setattr(design_solver, "STEP_LIMIT", 2)
     message = r"reached a value of rank·\(1 \+ \d\.\de-0\d\) in at most 2 steps; a tolerance of 1\.0e-06 takes rank·\(1 \+ 2\.5e-07\)"
     for solve, values in (
         (find_g_optimal_design, normal(40, 50, 4)),
@@ -573,7 +574,7 @@ def test_equations_that_cannot_be_solved_end_in_the_same_error(monkeypatch):
     def singular(*_, **__):
         raise LinAlgError
 
-    monkeypatch.setattr(designs, "cho_factor", singular)
+    monkeypatch.setattr(design_solver, "cho_factor", singular)
     with pytest.raises(NumericalError, match="Ask for a larger tolerance"):
         find_multi_client_design(normal(42, 8, 5, 3))
 
