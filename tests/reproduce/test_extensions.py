@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from fedsuplin.reproduce import corruption, variance
 from fedsuplin.reproduce.corruption import ADVERSARIES, NO_ADVERSARY, Corruption
 from fedsuplin.reproduce.experiment import Measured, Options
 from fedsuplin.reproduce.reproduction import EXPERIMENTS, reproduce
@@ -28,7 +29,7 @@ SEEDS = 4
 def outcome(request, tmp_path_factory):
     """Each experiment, at sizes that take milliseconds."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (corruption_file, variance_file):
+        for module in (corruption, variance):
             patch.setattr(module, "PAPER", SMALL)
         patch.setattr(Theorem, "horizons", lambda self: [40, 400, 1200, 4000])
         (outcome,) = reproduce(

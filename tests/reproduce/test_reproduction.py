@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
 from fedsuplin.errors import MissingExtra
+from fedsuplin.reproduce import experiment
 from fedsuplin.reproduce.arrivals import PRACTICAL, Arrivals, judge_setting
 from fedsuplin.reproduce.clients import Clients
 from fedsuplin.reproduce.experiment import Measured, Options
@@ -34,7 +35,7 @@ SMALL = {"dim": 4, "n_arms": 5, "n_clients": 4, "noise_scale": 0.1, "horizon": 4
 @pytest.fixture
 def small(monkeypatch):
     """The paper's problem at a size that takes milliseconds, for every experiment that is built on it."""
-    for module in {sys.modules[each.__module__] for each in EXPERIMENTS.values()} | {parts}:
+    for module in {sys.modules[each.__module__] for each in EXPERIMENTS.values()} | {experiment}:
         if hasattr(module, "PAPER"):
             monkeypatch.setattr(module, "PAPER", SMALL)
     monkeypatch.setattr(Clients, "counts", (2, 4))

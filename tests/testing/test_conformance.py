@@ -20,13 +20,14 @@ import pytest
 import fedsuplin as fsl
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.plugin import Chunk, Problem, Setting, Stream
-from fedsuplin.testing.checks import CHECKS
 from fedsuplin.testing.pull_inputs import make_trigger_inputs, make_weighting_inputs
 from fedsuplin.testing.subject import GAME, NotApplicable
 from fedsuplin.testing.suite import (
+    CHECKS,
     check,
     conformance,
     make_registered_subject,
+    name_claim,
     run_check,
     select_checks,
 )
@@ -774,7 +775,7 @@ def test_a_plugin_that_breaks_a_claim_fails_that_check_first_and_is_told_why(
 
 
 def test_every_check_has_a_plugin_that_breaks_it_and_says_what_it_claims():
-    claims = {claim.__name__: claim for kind in CHECKS for claim in CHECKS[kind]}
+    claims = {name_claim(claim): claim for kind in CHECKS for claim in CHECKS[kind]}
     assert {claim for _, claim, *_ in EXAMPLES} == set(claims)
     for name, claim in claims.items():
         assert claim.__doc__.strip().endswith(".") and "\n" not in claim.__doc__, name
@@ -790,10 +791,10 @@ def test_every_check_of_how_a_kind_behaves_has_one_for_that_kind():
     }
     shared = of_every_kind | {"keeps_to_its_state"}  # the same code whatever the kind
     wanted = {
-        (kind, claim.__name__)
+        (kind, name_claim(claim))
         for kind in CHECKS
         for claim in CHECKS[kind]
-        if claim.__name__ not in shared
+        if name_claim(claim) not in shared
     }
     assert wanted - {(kind, claim) for kind, claim, *_ in EXAMPLES} == set()
 
@@ -823,7 +824,7 @@ def test_what_can_not_be_made_is_one_failure_and_not_many():
         try:
             run_check(absent, claim)
         except AssertionError as error:
-            failed.append((claim.__name__, str(error)))
+            failed.append((name_claim(claim), str(error)))
         except NotApplicable as reason:
             passed_by.append(str(reason))
     ((claim, told),) = failed
