@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,15 +39,20 @@ holds zero the claim is {OPEN}. This page is made by the command; what to make o
 
 def overview(outcome: Outcome) -> list[str]:
     """How its claims fared."""
-    link = f"[{outcome.experiment.title}](#{outcome.experiment.name})"
+    link = f"[{outcome.experiment.title}](#{anchor(outcome.experiment.title)})"
     if outcome.measured is None:
         return [link, trouble(outcome), "", ""]
     return [link, *(str(sum(verdict.outcome == which for verdict in outcome.verdicts)) for which in MARKS)]
 
 
+def anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+
+
 def section(outcome: Outcome, folder: Path) -> str:
     experiment, measured = outcome.experiment, outcome.measured
-    head = f"## {experiment.title} {{ #{experiment.name} }}\n\n> {experiment.says}\n"
+    head = f"## {experiment.title}\n\n> {experiment.says}\n"
     if measured is None:
         return f"{head}\n{trouble(outcome)}\n"
     verdicts = (

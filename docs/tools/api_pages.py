@@ -1,0 +1,64 @@
+"""A Sphinx extension: writes docs/api/GROUP.rst from docs/api_reference.py before a build.
+
+sphinx.ext.autosummary then makes a page for each name in their tables. All of these pages are
+generated, so none is committed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from api_reference import GROUPS, Group, Section, listed, resolved
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+
+def write_pages(app: Sphinx, config: Config) -> None:
+    folder = Path(app.srcdir) / "api"
+    homes = home_pages()
+    pages = {f"{key}.rst": page(group, homes) for key, group in GROUPS.items()}
+    for stale in folder.glob("*.rst"):
+        if stale.name not in pages and stale.stem not in homes.values():
+            stale.unlink()
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def home_pages() -> dict[str, str]:
+    """For each listed name, the first listed name of the same object: the one with a page."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(resolved(name)), name) for name in listed()}
+
+
+def page(group: Group, homes: dict[str, str]) -> str:
+    sections = [table(section, homes) for section in group.sections if section.names]
+    return f"{headed(group.title, '=')}\n{group.summary}\n\n" + "\n".join(sections)
+
+
+def table(section: Section, homes: dict[str, str]) -> str:
+    """Names with a page of their own, then names whose page belongs to another table."""
+    own = [name for name in section.names if homes[name] == name]
+    others = [homes[name] for name in section.names if homes[name] != name]
+    text = headed(section.title, "-")
+    if own:
+        text += "\n" + autosummary(own, "   :toctree: .\n")
+    if others:
+        text += f"\nAlso there, and described elsewhere:\n\n{autosummary(others, '')}"
+    return text
+
+
+def autosummary(names: list[str], option: str) -> str:
+    rows = "".join(f"   ~{name}\n" for name in names)
+    return f".. autosummary::\n{option}   :nosignatures:\n\n{rows}"
+
+
+def headed(title: str, line: str) -> str:
+    return f"{title}\n{line * len(title)}\n"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("config-inited", write_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
