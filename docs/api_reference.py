@@ -124,6 +124,20 @@ GROUPS = {
 }
 
 
+# Names of plain objects, whose docstring would be that of their type: type, and what it is.
+DATA = {
+    "fedsuplin.__version__": ("str", "The version of the installed package."),
+    "fedsuplin.hookimpl": (
+        "pluggy.HookimplMarker",
+        "Decorator that marks a function of a plugin as the implementation of a hook.",
+    ),
+    "fedsuplin.testing.CHECKS": (
+        "dict of str to list of callable",
+        "The checks of each kind of plugin, as `check` and `conformance` apply them.",
+    ),
+}
+
+
 def listed() -> list[str]:
     """All names, in the order of the pages; a name that stands in two tables comes twice."""
     sections = (section for group in GROUPS.values() for section in group.sections)

@@ -9,9 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from api_reference import GROUPS, Group, Section, listed, resolved
+from api_reference import DATA, GROUPS, Group, Section, listed, resolved
 from sphinx.application import Sphinx
 from sphinx.config import Config
+
+
+def describe_bases(app: Sphinx, config: Config) -> None:
+    """Tell the template of classes which of them extend another class of ours."""
+    config.autosummary_context["derived"] = [
+        name
+        for name in listed()
+        if isinstance(thing := resolved(name), type)
+        and any(base.__module__.startswith("fedsuplin") for base in thing.__bases__)
+    ]
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
@@ -19,7 +29,7 @@ def write_pages(app: Sphinx, config: Config) -> None:
     homes = home_pages()
     pages = {f"{key}.rst": page(group, homes) for key, group in GROUPS.items()}
     for stale in folder.glob("*.rst"):
-        if stale.name not in pages and stale.stem not in homes.values():
+        if stale.name not in pages and stale.stem not in set(homes.values()) - DATA.keys():
             stale.unlink()
     for name, text in pages.items():
         path = folder / name
@@ -40,14 +50,20 @@ def page(group: Group, homes: dict[str, str]) -> str:
 
 def table(section: Section, homes: dict[str, str]) -> str:
     """Names with a page of their own, then names whose page belongs to another table."""
-    own = [name for name in section.names if homes[name] == name]
+    own = [name for name in section.names if homes[name] == name and name not in DATA]
     others = [homes[name] for name in section.names if homes[name] != name]
     text = headed(section.title, "-")
     if own:
         text += "\n" + autosummary(own, "   :toctree: .\n")
+    text += "".join(data(name) for name in section.names if name in DATA and homes[name] == name)
     if others:
         text += f"\nAlso there, and described elsewhere:\n\n{autosummary(others, '')}"
     return text
+
+
+def data(name: str) -> str:
+    kind, text = DATA[name]
+    return f"\n.. py:data:: {name}\n   :type: {kind}\n\n   {text}\n"
 
 
 def autosummary(names: list[str], option: str) -> str:
@@ -59,6 +75,24 @@ def headed(title: str, line: str) -> str:
     return f"{title}\n{line * len(title)}\n"
 
 
+def link_groups(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Link the groups in the table of api/index.md to their pages, which GitHub does not have."""
+    if docname == "api/index":
+        for key, group in GROUPS.items():
+            link = f"| [{group.title}]({key}.rst) |"
+            source[0] = source[0].replace(f"| {group.title} |", link)
+
+
+def readable(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """A default that a factory makes, of a dataclass, as Python that Sphinx can parse."""
+    return signature and signature.replace("<factory>", "..."), returns
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("config-inited", describe_bases)
+    app.connect("source-read", link_groups)
+    app.connect("autodoc-process-signature", readable)
     app.connect("config-inited", write_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
