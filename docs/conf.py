@@ -12,6 +12,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "tools")]  # api_reference.py, and our two extensions
 
+from api_reference import listed  # noqa: E402
+from numpydoc.xref import DEFAULT_LINKS  # noqa: E402
+
 from fedsuplin import __version__  # noqa: E402
 
 project = "fedsuplin"
@@ -37,6 +40,12 @@ myst_links_external_new_tab = False
 # --- docstrings -----------------------------------------------------------------------------------
 
 default_role = "py:obj"  # a name in single backticks becomes a link if the name is public
+nitpicky = True  # :class:`X`, :func:`x` and :meth:`x` must exist ...
+nitpick_ignore_regex = [  # ... unless they are Python's or another package's
+    (r"py:obj", r".*"),
+    (r"py:(class|exc)", r"object|tuple|UserWarning|\w*(Error|Exception)"),
+    (r"py:.*", r"(numpy|scipy|pandas|matplotlib|pluggy|collections|pathlib|typing)\..*"),
+]
 add_module_names = False
 python_maximum_signature_line_length = 88
 autosummary_generate = True
@@ -45,6 +54,12 @@ autodoc_typehints = "none"  # the tables of parameters have them
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False  # the class template lists the members
 numpydoc_class_members_toctree = False
+numpydoc_xref_param_type = True  # our types in the tables of parameters are links
+numpydoc_xref_aliases = {name: name for name in DEFAULT_LINKS}  # no links to other projects
+numpydoc_xref_aliases |= {
+    short: name for name in reversed(listed()) if (short := name.rpartition(".")[2])[0].isupper()
+}
+numpydoc_xref_ignore = "all"  # all others are plain text
 
 # --- HTML -----------------------------------------------------------------------------------------
 
