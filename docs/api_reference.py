@@ -132,8 +132,8 @@ DATA = {
         "Decorator that marks a function of a plugin as the implementation of a hook.",
     ),
     "fedsuplin.testing.CHECKS": (
-        "dict of str to list of callable",
-        "The checks of each kind of plugin, as `check` and `conformance` apply them.",
+        "dict",
+        "The checks of each kind of plugin: lists of functions, which `check` calls in order.",
     ),
 }
 

@@ -42,7 +42,7 @@ myst_links_external_new_tab = False
 default_role = "py:obj"  # a name in single backticks becomes a link if the name is public
 nitpicky = True  # :class:`X`, :func:`x` and :meth:`x` must exist ...
 nitpick_ignore_regex = [  # ... unless they are Python's or another package's
-    (r"py:obj", r".*"),
+    (r"py:obj", r"(?s).*"),
     (r"py:(class|exc)", r"object|tuple|UserWarning|\w*(Error|Exception)"),
     (r"py:.*", r"(numpy|scipy|pandas|matplotlib|pluggy|collections|pathlib|typing)\..*"),
 ]

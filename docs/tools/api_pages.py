@@ -13,15 +13,22 @@ from api_reference import DATA, GROUPS, Group, Section, listed, resolved
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+OURS = ("fedsuplin", "fedsuplin_ext", "fedsuplin_plugins")
+
 
 def describe_bases(app: Sphinx, config: Config) -> None:
-    """Tell the template of classes which of them extend another class of ours."""
-    config.autosummary_context["derived"] = [
-        name
+    """Tell the template which classes extend public ones, and which take members from private ones."""
+    public = [resolved(name) for name in listed()]
+    bases = {
+        name: [base for base in thing.__bases__ if base.__module__.partition(".")[0] in OURS]
         for name in listed()
         if isinstance(thing := resolved(name), type)
-        and any(base.__module__.startswith("fedsuplin") for base in thing.__bases__)
-    ]
+    }
+    private = {name for name, ours in bases.items() if any(base not in public for base in ours)}
+    config.autosummary_context |= {
+        "extends_public": [name for name, ours in bases.items() if ours and name not in private],
+        "extends_private": sorted(private),
+    }
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
