@@ -57,7 +57,8 @@ GROUPS = {
         "What is played: drawn at random, or made from your own data.",
         (
             Section(
-                "Synthetic problems", within("fedsuplin", "SyntheticProblem", "FixedArmsProblem")
+                "Synthetic problems",
+                within("fedsuplin", "SyntheticProblem", "FixedArmsProblem"),
             ),
             Section(
                 "Problems from data",

@@ -56,9 +56,8 @@ numpydoc_show_class_members = False  # the class template lists the members
 numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = True  # our types in the tables of parameters are links
 numpydoc_xref_aliases = {name: name for name in DEFAULT_LINKS}  # no links to other projects
-numpydoc_xref_aliases |= {
-    short: name for name in reversed(listed()) if (short := name.rpartition(".")[2])[0].isupper()
-}
+classes = [name for name in listed() if name.rpartition(".")[2][0].isupper()]
+numpydoc_xref_aliases |= {name.rpartition(".")[2]: name for name in reversed(classes)}
 numpydoc_xref_ignore = "all"  # all others are plain text
 
 # --- HTML -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ OURS = ("fedsuplin", "fedsuplin_ext", "fedsuplin_plugins")
 
 
 def describe_bases(app: Sphinx, config: Config) -> None:
-    """Tell the template which classes extend public ones, and which take members from private ones."""
+    """Tell the template which classes extend public ones, and which extend private ones."""
     public = [resolved(name) for name in listed()]
     bases = {
         name: [base for base in thing.__bases__ if base.__module__.partition(".")[0] in OURS]
@@ -91,7 +91,13 @@ def link_groups(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def readable(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returns: str | None,
 ) -> tuple[str | None, str | None]:
     """A default that a factory makes, of a dataclass, as Python that Sphinx can parse."""
     return signature and signature.replace("<factory>", "..."), returns

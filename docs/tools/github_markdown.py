@@ -59,11 +59,8 @@ def shown(root: Path, path: str) -> str:
     text = f":orphan:\n\n{headed(path, '=')}\n"
     if not place.is_dir():
         return text + included(path)
-    files = sorted(
-        file.relative_to(root).as_posix()
-        for file in place.rglob("*")
-        if file.suffix in LANGUAGES and "build" not in file.parts
-    )
+    texts = sorted(file for file in place.rglob("*") if file.suffix in LANGUAGES)
+    files = [file.relative_to(root).as_posix() for file in texts if "build" not in file.parts]
     parts = (f"{headed(posixpath.relpath(file, path), '-')}\n{included(file)}" for file in files)
     return text + "\n".join(parts)
 
@@ -92,10 +89,12 @@ def translate(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def two_images(picture: re.Match[str]) -> str:
-    return "\n\n".join(
+    """MyST's directive, once for each mode, with the classes that the theme knows."""
+    light, dark = (
         f"```{{image}} {picture[mode]}\n:alt: {picture['alt']}\n:class: only-{mode}\n```"
-        for mode in ("light", "dark")
+        for mode in ("light", "dark")  # the theme shows one of them
     )
+    return f"{light}\n\n{dark}"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
