@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "tools")]  # api_reference.py, and our two extensions
+sys.path[:0] = [str(HERE), str(HERE / "tools")]  # the list of names, and our extensions
 
 from api_reference import listed  # noqa: E402
 from numpydoc.xref import DEFAULT_LINKS  # noqa: E402

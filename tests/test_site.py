@@ -214,6 +214,7 @@ def test_plain_objects_say_what_they_are():
 
 def test_every_public_name_is_described_on_an_api_page(site, monkeypatch):
     monkeypatch.syspath_prepend(DOCS)
+    monkeypatch.syspath_prepend(DOCS / "tools")
     pages = {page.stem: page.read_text(encoding="utf-8") for page in (site[0] / "api").glob("*.html")}
     for name, home in tool("api_pages").home_pages().items():
         described = [page for page, text in pages.items() if f'id="{home}"' in text]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from api_reference import DATA, GROUPS, Group, Section, listed, resolved
+from generated import headed, refresh
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -32,16 +33,10 @@ def describe_bases(app: Sphinx, config: Config) -> None:
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
-    folder = Path(app.srcdir) / "api"
     homes = home_pages()
     pages = {f"{key}.rst": page(group, homes) for key, group in GROUPS.items()}
-    for stale in folder.glob("*.rst"):
-        if stale.name not in pages and stale.stem not in set(homes.values()) - DATA.keys():
-            stale.unlink()
-    for name, text in pages.items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+    by_autosummary = {f"{name}.rst" for name in homes.values() if name not in DATA}
+    refresh(Path(app.srcdir) / "api", pages, by_autosummary)
 
 
 def home_pages() -> dict[str, str]:
@@ -76,10 +71,6 @@ def data(name: str) -> str:
 def autosummary(names: list[str], option: str) -> str:
     rows = "".join(f"   ~{name}\n" for name in names)
     return f".. autosummary::\n{option}   :nosignatures:\n\n{rows}"
-
-
-def headed(title: str, line: str) -> str:
-    return f"{title}\n{line * len(title)}\n"
 
 
 def link_groups(app: Sphinx, docname: str, source: list[str]) -> None:

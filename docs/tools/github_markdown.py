@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
+from generated import headed, refresh
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -40,11 +40,7 @@ def write_file_pages(app: Sphinx, config: Config) -> None:
         for link in LINK.findall(file.read_text(encoding="utf-8"))
         if (path := outside(file.relative_to(docs).with_suffix("").as_posix(), link))
     }
-    shutil.rmtree(docs / "files", ignore_errors=True)
-    for path in sorted(wanted):
-        page = docs / "files" / f"{path}.rst"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(shown(docs.parent, path), encoding="utf-8")
+    refresh(docs / "files", {f"{path}.rst": shown(docs.parent, path) for path in wanted})
 
 
 def outside(page: str, link: str) -> str | None:
@@ -63,10 +59,6 @@ def shown(root: Path, path: str) -> str:
     files = [file.relative_to(root).as_posix() for file in texts if "build" not in file.parts]
     parts = (f"{headed(posixpath.relpath(file, path), '-')}\n{included(file)}" for file in files)
     return text + "\n".join(parts)
-
-
-def headed(title: str, line: str) -> str:
-    return f"{title}\n{line * len(title)}\n"
 
 
 def included(path: str) -> str:
