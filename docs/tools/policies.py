@@ -21,17 +21,12 @@ from fedsuplin.registry import plugins
 
 WIDTH = 80  # of a command's output where there is no terminal
 FOLDER = Path(__file__).parents[1] / "policies"
-ORDER: tuple[str, ...] = (
-    "async",
-    "sync",
-    "variance",
-    "robust",
-    "fedlinucb",
-    "async-linucb",
-    "dislinucb",
-    "fed-pe",
-)
-ORDER += ("oful", "suplinucb", "pe", "greedy", "uniform")
+NAVIGATION = {
+    "The paper's": ("async", "sync", "variance", "robust"),
+    "Others that talk": ("fedlinucb", "async-linucb", "dislinucb", "fed-pe"),
+    "Each client alone": ("oful", "suplinucb", "pe", "greedy", "uniform"),
+}
+ORDER = tuple(name for names in NAVIGATION.values() for name in names)
 
 # Symbol of the paper, and what it is.
 PARAMETERS = {
@@ -332,7 +327,11 @@ Names compose (`"sync+robust"`), and every part can be replaced: [writing a plug
         recipe = compose_recipe(name, {})[1]
         regret, talks = bounds(name, recipe) or ("no bound", "none")
         rows.append(f"| [`{name}`]({name}.md) | {recipe.summary} | {regret} | {talks} |")
-    return f"{head}\n" + "\n".join(rows) + "\n\n" + CHOOSING
+    trees = (
+        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```\n"
+        for caption, names in NAVIGATION.items()
+    )
+    return f"{head}\n" + "\n".join(rows) + "\n\n" + CHOOSING + "".join(trees)
 
 
 CHOOSING = """\

@@ -176,8 +176,8 @@ class Algorithm:
         return not self.departures()
 
     def regret_bound(self, horizon: int | None = None) -> float:
-        """Σ_s 8 w̄_s |Ψ_s|: the paper's bound on regret, with the pulls of each layer those that contexts from every
-        direction need to bring its widths down to the target: |Ψ_s| = d (α_s/w̄_s)², as far as the horizon allows."""
+        """``Σ_s 8 w̄_s |Ψ_s|``: the paper's bound on regret, with the pulls of each layer those that contexts from every
+        direction need to bring its widths down to the target: ``|Ψ_s| = d (α_s/w̄_s)²``, as far as the horizon allows."""
         setting = self.setting.with_horizon(horizon or self.horizon)
         left, bound = setting.horizon, 0.0
         radii, targets = self.noise.radii(setting), self.noise.target_widths(setting)

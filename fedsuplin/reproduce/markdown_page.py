@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ holds zero the claim is {OPEN}. This page is made by the command; what to make o
 
 def format_overview_row(outcome: Outcome) -> list[str]:
     """How its claims fared."""
-    link = f"[{outcome.experiment.title}](#{outcome.experiment.name})"
+    link = f"[{outcome.experiment.title}](#{make_anchor(outcome.experiment.title)})"
     if outcome.measured is None:
         return [link, explain_no_verdicts(outcome), "", ""]
     return [
@@ -53,9 +54,14 @@ def format_overview_row(outcome: Outcome) -> list[str]:
     ]
 
 
+def make_anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+
+
 def format_section(outcome: Outcome, folder: Path) -> str:
     experiment, measured = outcome.experiment, outcome.measured
-    head = f"## {experiment.title} {{ #{experiment.name} }}\n\n> {experiment.says}\n"
+    head = f"## {experiment.title}\n\n> {experiment.says}\n"
     if measured is None:
         return f"{head}\n{explain_no_verdicts(outcome)}\n"
     verdicts = (

@@ -1,8 +1,8 @@
 """Draw functions of fedsuplin at random, for a reader who guesses the file of each from its name and docstring.
 
-    python tests/repo/draw_functions.py --seed 1              24 names with their docstrings
-    python tests/repo/draw_functions.py --seed 1 --answers    the same with the file of each
-    python tests/repo/draw_functions.py --tree                the files of fedsuplin/, which is all that the reader may see
+python tests/repo/draw_functions.py --seed 1              24 names with their docstrings
+python tests/repo/draw_functions.py --seed 1 --answers    the same with the file of each
+python tests/repo/draw_functions.py --tree                the files of fedsuplin/, which is all that the reader may see
 """
 
 from __future__ import annotations

@@ -1,141 +1,273 @@
-"""The documentation site: built without a complaint, it fetches nothing, and generated pages are as their command makes them."""
+"""The documentation site: it builds without warnings, fetches nothing, has every public name.
+
+Generated pages are as their command makes them.
+"""
 
 import csv
+import importlib
 import importlib.util
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
+from fedsuplin import errors
+from fedsuplin.cli import bench
 from fedsuplin.cli.main import root_command
 from fedsuplin.microbench.machine import read_load, read_processor_name
 from fedsuplin.microbench.page import format_load_warning
 from fedsuplin.microbench.settings import Effort
 from fedsuplin.reproduce.experiment import Options
-from fedsuplin.reproduce.markdown_page import write_markdown_page
+from fedsuplin.reproduce.markdown_page import make_anchor, write_markdown_page
 from fedsuplin.reproduce.reproduction import EXPERIMENTS
 
 pytestmark = pytest.mark.tree
-ROOT = Path(__file__).parents[2]
+ROOT = next(each for each in Path(__file__).resolve().parents if (each / "pyproject.toml").exists())
 DOCS = ROOT / "docs"
+BUILT = shutil.ignore_patterns("_build", "files", "build", "*.rst", "*.so", "*.c", "__pycache__")
 
 
-def tool(name):
+def tool(name, folder="tools"):
     """A script of docs/tools as a module."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "tools" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / folder / f"{name}.py")
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def built(root, site):
-    """`mkdocs build --strict` of a copy of the repository; its exit code and what it said."""
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--config-file",
-        root / "mkdocs.yml",
-        "--site-dir",
-        site,
-    ]
-    done = subprocess.run(
-        command,
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | {"COLUMNS": "200"},
-    )
+REFERENCE = tool("api_reference", ".")  # the one list of public names
+
+
+def built(docs, site, *options):
+    """`python -m sphinx -W --keep-going` of a copy of docs/; its exit code and its warnings."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    command += [*options, docs, site]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    place = tmp_path_factory.mktemp("site")
-    code, told = built(ROOT, place)
+    """Built from a copy, since generated pages are written beside the others."""
+    copy = tmp_path_factory.mktemp("repository")
+    for folder in ("examples", "fedsuplin"):  # what pages link to
+        shutil.copytree(ROOT / folder, copy / folder, ignore=BUILT)
+    shutil.copytree(DOCS, copy / "docs", ignore=BUILT)
+    shutil.copytree(DOCS / "templates", copy / "docs/templates", dirs_exist_ok=True)
+    code, told = built(copy / "docs", copy / "html")
     assert code == 0, told
-    return place, told
+    return copy / "html", told
 
 
-# --- the build ----------------------------------------------------------------------------------------------------------------
+def html(site, page):
+    return (site[0] / page).read_text(encoding="utf-8")
 
 
-def test_the_build_has_nothing_to_complain_of(site):
-    """Not even what mkdocs only mentions, as INFO: a link, an anchor or a page that is missing."""
-    lines = [line for line in site[1].splitlines() if line.strip()]
-    usual = (
-        "Cleaning site directory",
-        "Building documentation to directory",
-        "Documentation built in",
-    )
-    assert [line for line in lines if not any(words in line for words in usual)] == []
+# --- the build ------------------------------------------------------------------------------------
 
 
-def test_a_broken_link_or_anchor_is_an_error(tmp_path):
-    """The build would notice: a small site with the settings of ours."""
-    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    (tmp_path / "docs/pictures").mkdir(parents=True)
-    shutil.copytree(DOCS / "tools", tmp_path / "docs/tools")
-    shutil.copy(DOCS / "site.css", tmp_path / "docs")
-    (tmp_path / "mkdocs.yml").write_text(
-        re.sub(r"^watch:.*\n", "", settings.partition("\nnav:")[0], flags=re.MULTILINE)
-    )
-    page = "# Page\n\n[a](missing.md)\n\n[b](#nowhere)\n\n[c](other.md#nowhere-else)\n"
-    (tmp_path / "docs/index.md").write_text(page)
-    (tmp_path / "docs/other.md").write_text("# Another page\n")
-    code, told = built(tmp_path, tmp_path / "site")
+def test_the_build_has_no_warnings(site):
+    """No link, anchor, picture or reference is missing, and every page is in the navigation."""
+    assert site[1].strip() == ""
+
+
+def test_a_broken_link_anchor_or_picture_or_a_page_without_navigation_is_an_error(tmp_path):
+    """The build would notice: a small site with our settings, without the API pages."""
+    for name in ("tools", "templates", "static", "pictures"):
+        shutil.copytree(DOCS / name, tmp_path / "docs" / name)
+    for name in ("conf.py", "api_reference.py"):
+        shutil.copy(DOCS / name, tmp_path / "docs")
+    (tmp_path / "docs/index.md").write_text("# Page\n\n```{toctree}\nother\n```\n")
+    (tmp_path / "docs/other.md").write_text("# Another page\n\n[to itself](#another-page)\n")
+    without_api = ("-D", "extensions=myst_parser,github_markdown")
+    code, told = built(tmp_path / "docs", tmp_path / "good", *without_api)
+    assert code == 0, told
+    broken = "[a](missing.md)\n\n[b](#nowhere)\n\n[c](other.md#nowhere-else)\n\n"
+    broken += "![d](gone.png)\n\n{py:class}`Absent`\n"
+    (tmp_path / "docs/index.md").write_text(f"# Page\n\n{broken}\n```{{toctree}}\nother\n```\n")
+    (tmp_path / "docs/lonely.md").write_text("# A page that no other mentions\n")
+    code, told = built(tmp_path / "docs", tmp_path / "bad", *without_api)
     assert code != 0
-    assert all(words in told for words in ("missing.md", "'#nowhere'", "nowhere-else")), told
+    for words in ("missing.md", "'nowhere'", "nowhere-else", "gone.png", "Absent", "lonely.md"):
+        assert words in told, f"{words} is not in:\n{told}"
 
 
 def test_a_page_fetches_nothing_from_another_host(site):
-    """Scripts, styles, fonts, pictures and frames are the site's own, in pages and in style sheets; links may lead elsewhere."""
+    """Scripts, styles, fonts, pictures and frames are the site's own; links may lead elsewhere."""
     fetched = re.compile(
-        r"<(?:script|img|iframe|source|video|audio|embed|object|link)\b[^>]*?(?:src|href|data)=[\"']?((?:https?:)?//[^\"'>\s]+)"
+        r"<(?:script|img|iframe|source|video|audio|embed|object|link)\b[^>]*?"
+        r"(?:src|href|data)=[\"']?((?:https?:)?//[^\"'>\s]+)"
     )
     pages = list(site[0].rglob("*.html"))
-    assert len(pages) > 30
+    assert len(pages) > 80
     for page in pages:
         assert fetched.findall(page.read_text(encoding="utf-8")) == [], page
     for sheet in site[0].rglob("*.css"):
-        found = re.findall(
-            r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)",
-            sheet.read_text(encoding="utf-8"),
-        )
-        assert found == [], sheet
+        imported = r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)"
+        assert re.findall(imported, sheet.read_text(encoding="utf-8")) == [], sheet
+    assert "http" not in (DOCS / "conf.py").read_text(encoding="utf-8")
 
 
-def test_every_page_is_in_the_navigation_and_every_public_name_in_the_reference(site):
-    reference = (site[0] / "api.html").read_text(encoding="utf-8")
-    for name in fsl.__all__:
-        anchors = (
-            f'id="fedsuplin.{name}"',
-            f'id="fedsuplin.{name}.{name}"',
-        )  # a function in a module of its own name
-        assert any(anchor in reference for anchor in anchors), name
-    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    for page in DOCS.rglob("*.md"):
-        assert page.relative_to(DOCS).as_posix() in navigation
+# --- navigation and pages -------------------------------------------------------------------------
 
 
-def test_examples_of_docstrings_are_blocks_of_code_in_the_reference(site):
-    reference = (site[0] / "api.html").read_text(encoding="utf-8")
-    assert "language-pycon" in reference and "<blockquote>" not in reference
-    spec = tool("docstrings")
-    assert spec.with_blocks("One.\n\n>>> 1\n1\n") == "One.\n\n```pycon\n>>> 1\n1\n```\n"
+def entries(page):
+    """The pages that the toctrees of a page lead to."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for tree in re.findall(r"^```\{toctree\}\n((?:.*\n)*?)```$", text, re.MULTILINE):
+        for line in tree.splitlines():
+            if line and not line.startswith(":"):
+                target = re.sub(r".*<(.*)>$", r"\1", line)
+                yield (Path(page).parent / f"{target}.md").as_posix()
 
 
-# --- generated pages ----------------------------------------------------------------------------------------------------------
+def test_every_page_is_in_the_navigation_once():
+    reached, left = ["index.md"], ["index.md"]
+    while left:
+        found = [page for page in entries(left.pop()) if (DOCS / page).exists()]
+        reached += found
+        left += found
+    assert sorted(reached) == sorted(
+        path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")
+    )
+    groups = {Path(page).stem for page in entries("api/index.md")}
+    assert groups == REFERENCE.GROUPS.keys()
+
+
+def test_every_page_has_the_sections_in_its_header_and_can_be_searched(site):
+    sections = ("Algorithm", "Policies", "Guides", "How it works", "Results", "API")
+    pages = [page for page in site[0].rglob("*.html") if "_static" not in page.parts]
+    assert len(pages) > 80
+    for page in pages:
+        header = page.read_text(encoding="utf-8").partition("</header>")[0]
+        for words in sections:
+            assert re.search(rf">\s*{words}\s*</a>", header), f"{page}: {words}"
+        assert "search-button" in header and "theme-switch" in header
+    index = html(site, "searchindex.js")
+    assert all(f'"{name}"' in index for name in ("index", "policies/async", "api/fedsuplin.run"))
+    assert (site[0] / "search.html").exists()
+
+
+def test_pictures_switch_with_the_theme(site):
+    page = html(site, "algorithm.html")
+    light, dark = (
+        re.findall(rf'<img[^>]*class="only-{mode}"[^>]*src="([^"]+)"', page)
+        for mode in ("light", "dark")  # each picture once for either
+    )
+    assert [name.replace("-light", "-dark") for name in light] == dark
+    assert len(dark) == 5 and "<picture>" not in page
+    assert all((site[0] / name).exists() for name in light + dark)
+
+
+def test_links_out_of_docs_lead_to_pages_that_show_the_files(site):
+    hooks = re.findall(
+        r"^def (\w+)", (ROOT / "fedsuplin/hookspecs.py").read_text("utf-8"), re.MULTILINE
+    )
+    source = html(site, "files/fedsuplin/hookspecs.py.html")
+    assert hooks and all(f">{name}<" in source for name in hooks)
+    assert 'href="files/fedsuplin/hookspecs.py.html"' in html(site, "hooks.html")
+    assert "pyproject.toml" in html(site, "files/examples/fedsuplin-demo.html")
+    assert list(site[0].glob("_downloads/*/first-steps.ipynb"))
+
+
+def test_code_has_copy_buttons(site):
+    for page in ("index.html", "api/fedsuplin.run.html", "policies/async.html"):
+        assert "copybutton.js" in html(site, page)
+
+
+# --- the API pages --------------------------------------------------------------------------------
+
+
+def of_module(module):
+    names = (name.rpartition(".") for name in REFERENCE.listed())
+    return sorted(name for where, _, name in names if where == module)
+
+
+def test_the_list_of_public_names_is_complete():
+    """Else: docs/api_reference.py."""
+    assert of_module("fedsuplin") == sorted(fsl.__all__)
+    assert len(set(REFERENCE.listed())) == len(REFERENCE.listed())
+    for module in ("fedsuplin.plugin", "fedsuplin.testing"):
+        if importlib.util.find_spec(module):
+            assert of_module(module) == sorted(importlib.import_module(module).__all__)
+    public = [REFERENCE.resolved(name) for name in REFERENCE.listed()]
+    classes = [thing for thing in vars(errors).values() if inspect.isclass(thing)]
+    raised = [thing for thing in classes if issubclass(thing, Exception)]
+    assert len(raised) >= 10 and [thing for thing in raised if thing not in public] == []
+
+
+def test_what_dir_shows_is_in_the_list():
+    """Without a `__dir__` of the module, dir() has its imports too: then `__all__` is compared."""
+    shown = set(dir(fsl) if "__dir__" in vars(fsl) else fsl.__all__)
+    shown = {name for name in shown if not name.startswith("_")}
+    modules = {name for name in shown if isinstance(getattr(fsl, name), types.ModuleType)}
+    assert shown - modules == set(of_module("fedsuplin")) - {"__version__"}
+
+
+def test_plain_objects_say_what_they_are():
+    """Their docstring is that of their type, so docs/api_reference.py has a sentence in DATA."""
+    things = {name: REFERENCE.resolved(name) for name in REFERENCE.listed()}
+    plain = {
+        name
+        for name, thing in things.items()
+        if not inspect.isclass(thing) and not inspect.isroutine(thing)
+    }
+    described = [things[name] for name in REFERENCE.DATA]
+    assert [name for name in plain if not any(things[name] is thing for thing in described)] == []
+    assert REFERENCE.DATA.keys() <= plain
+
+
+def test_every_public_name_is_described_on_an_api_page(site, monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    monkeypatch.syspath_prepend(DOCS / "tools")
+    pages = {
+        page.stem: page.read_text(encoding="utf-8") for page in (site[0] / "api").glob("*.html")
+    }
+    for name, home in tool("api_pages").home_pages().items():
+        described = [page for page, text in pages.items() if f'id="{home}"' in text]
+        assert len(described) == 1, f"{name} is on {described}"
+        assert home in REFERENCE.DATA or described == [home]
+    for key, group in REFERENCE.GROUPS.items():
+        assert f'href="{key}.html">{group.title}</a>' in pages["index"]
+        for section in group.sections:
+            for name in section.names:
+                assert name not in pages or f'"{name}.html#' in pages[key], f"{key}: {name}"
+
+
+def test_docstrings_become_tables_and_blocks_of_code(site):
+    """A numpydoc section is a field, an example is a block; wrong indentation makes a quotation."""
+    fields = {"Parameters", "Returns", "Raises", "Attributes"}
+    for page in (site[0] / "api").glob("fedsuplin.*.html"):
+        text, thing = page.read_text(encoding="utf-8"), REFERENCE.resolved(page.stem)
+        doc = inspect.getdoc(thing) or ""
+        for field in fields & set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE)):
+            assert f'{field}<span class="colon">' in text, f"{page.stem}: {field}"
+        assert "<blockquote" not in text, page.stem
+        assert (">>>" not in doc) or '<span class="gp">&gt;&gt;&gt; </span>' in text, page.stem
+
+
+def test_links_to_a_name_lead_to_its_page(site):
+    """`api/index.md#fedsuplin.Client` is the index on GitHub, and the name's page on the site."""
+    linked = {
+        (path.relative_to(DOCS).with_suffix(".html").as_posix(), name)
+        for path in DOCS.rglob("*.md")
+        for name in re.findall(r"api/index\.md#([\w.]+)\)", path.read_text(encoding="utf-8"))
+    }
+    assert ("algorithm.html", "fedsuplin.Client") in linked
+    for page, name in linked:
+        assert name in REFERENCE.listed() and f'api/{name}.html#{name}"' in html(site, page)
+
+
+# --- generated pages ------------------------------------------------------------------------------
 
 
 def test_the_pages_of_the_policies_are_what_the_code_says_today():
@@ -156,7 +288,7 @@ def test_the_pictures_are_those_that_the_script_draws(tmp_path):
     assert drawn | {"favicon.svg"} == {path.name for path in (DOCS / "pictures").iterdir()}
     shown = set(
         re.findall(
-            r"\(pictures/([\w.-]+)#only-(?:light|dark)\)",
+            r'(?:src|srcset)="pictures/([\w.-]+)"',
             (DOCS / "algorithm.md").read_text(encoding="utf-8"),
         )
     )
@@ -179,7 +311,7 @@ def test_the_page_of_the_benchmarks_has_the_shape_that_the_command_writes(tmp_pa
     """Else: fedsuplin bench --markdown docs/benchmarks.md."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        benchmark, "QUICK", Effort(turns=1, kernel_turns=5, pulls=1000, numpy_rounds=20)
+        bench, "QUICK", Effort(turns=1, kernel_turns=5, pulls=1000, numpy_rounds=20)
     )
     done = CliRunner().invoke(root_command, ["bench", "--quick", "--json", "--markdown", "made.md"])
     assert done.exit_code == 0 and "wrote made.md" in done.stderr, done.output
@@ -226,8 +358,10 @@ def test_the_page_of_the_results_has_the_shape_that_the_command_writes(tmp_path)
         "tradeoff",
         "movielens",
     } <= set(ran)
-    assert re.findall(r"^## (.*) \{ #(\w+) \}$", page, re.MULTILINE) == [
-        (EXPERIMENTS[name].title, name) for name in ran
+    titles = [EXPERIMENTS[name].title for name in ran]
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == titles
+    assert re.findall(r"^\| \[(.*)\]\(#(.*?)\) \|", page, re.MULTILINE) == [
+        (title, make_anchor(title)) for title in titles
     ]
     for name in ran:
         assert (
