@@ -40,7 +40,7 @@ def problem_of(variant: str, seed: int) -> fsl.SyntheticProblem:
 
 
 def play(variant: str, seed: int, folder: Path | None = None) -> fsl.RunResult:
-    kept = {} if folder is None else {"checkpoint": folder / "run.ckpt", "every": EVERY}
+    kept = {} if folder is None else {"checkpoint": folder / "run.ckpt", "checkpoint_every": EVERY}
     return fsl.run(variant, problem_of(variant, seed), horizon=HORIZON, record="all", **kept)
 
 

@@ -46,7 +46,7 @@ from .sections import SectionedCommand, add_options
 RUN_KEYWORDS = SYNTHETIC_KEYWORDS | {
     "record": "record",
     "checkpoint": "checkpoint",
-    "checkpoint_every": "every",
+    "checkpoint_every": "checkpoint_every",
 }
 RECORD_OPTION = [
     output_option(
@@ -128,7 +128,7 @@ def run_command(
                 quiet,
                 record=record,
                 checkpoint=checkpoint,
-                every=checkpoint_every,
+                checkpoint_every=checkpoint_every,
             )
     except FedsuplinError as error:
         if error.result is not None:

@@ -76,7 +76,7 @@ def describe_problem(problem: Any, horizon: int, algorithm: Algorithm) -> str:
 def describe_rounds(problem: SyntheticProblem | DataProblem) -> str:
     """What a client sees, and how its rewards come about."""
     if isinstance(problem, DataProblem):
-        return problem.in_words()
+        return problem.describe()
     if isinstance(problem, FixedArmsProblem):
         whose = (
             "fixed arms of each client's own"

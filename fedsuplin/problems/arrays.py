@@ -16,17 +16,44 @@ from ..contracts.problem import Problem
 from ..contracts.stream import NORM_TOLERANCE, Chunk, Stream, check_lengths, pad_columns
 from ..errors import InvalidInput
 
-SCAN_BYTES = 32 << 20
-FINGERPRINT_ROWS = 4096
+SCAN_BYTES = 32 << 20  # of contexts that are checked at once
+FINGERPRINT_ROWS = 4096  # of an array that are hashed at once
 
 
 class ArrayProblem(Problem):
-    """Contexts (T × K × d) and clients (T) that you have, with either `theta` (and noise) or `rewards` (T × K).
+    """A problem from arrays that you have.
 
-    With rewards, regret is against the best entry of the row. `mask` (T × K) says which arms a round has. `sigma` (T or one
-    number) is the noise level that the client is told. Contexts longer than 1 are refused unless `scale_contexts=True`,
-    which divides all of them by the longest.
+    T is the number of rounds, K that of arms, d the dimension. Give either `theta` or `rewards`.
 
+    Parameters
+    ----------
+    contexts : array of float, T × K × d
+        The contexts of each round. They may be no longer than 1; see `scale_contexts`.
+    clients : array of int, T
+        The client that plays each round.
+    theta : array of float, d, optional
+        The parameter: the reward of a context x is θᵀx plus noise.
+    noise : array of float, T, optional
+        The noise that is added to the reward of each round. Defaults to none.
+    rewards : array of float, T × K, optional
+        The reward of each arm. Regret is then measured against the best arm of the round.
+    sigma : float or array of float, T, optional
+        The noise level that the client sees. Defaults to `noise_scale`, or else to 1.
+    corruption : array of float, T or T × K, optional
+        What an adversary adds to the rewards.
+    mask : array of bool, T × K, optional
+        Which arms each round has. Defaults to all of them.
+    n_clients : int, optional
+        The number of clients. Defaults to one more than the largest client.
+    noise_scale : float, optional
+        The noise level that algorithms are made for.
+    scale_contexts : bool, default False
+        Divide all contexts by the longest, instead of refusing those longer than 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedsuplin import ArrayProblem
     >>> problem = ArrayProblem(np.eye(3)[None].repeat(6, axis=0), [0, 1] * 3, theta=[0.1, 0.5, 0.2])
     >>> problem.dim, problem.n_arms, problem.n_clients, problem.horizon
     (3, 3, 2, 6)
@@ -52,22 +79,23 @@ class ArrayProblem(Problem):
         self._contexts = as_floats("contexts", contexts)
         if self._contexts.ndim != 3 or 0 in self._contexts.shape:
             raise InvalidInput(
-                f"contexts must have the shape (rounds, arms, dim), none of them 0, not {self._contexts.shape}"
+                "contexts must have the shape (rounds, arms, dim), none of them 0, "
+                f"not {self._contexts.shape}"
             )
         self.horizon, self.n_arms, self.dim = (int(n) for n in self._contexts.shape)
         rounds, table = (self.horizon,), (self.horizon, self.n_arms)
-        with report_memory_errors(
-            "contexts", self._contexts.shape
-        ):  # they may be one number by strides; before all of it is looked at
+        # Contexts with strides of 0 can be much larger than memory: fail before reading them.
+        with report_memory_errors("contexts", self._contexts.shape):
             nothing = np.zeros(rounds)
-        clients = self._as_clients(clients)
-        self._mask = self._checked_mask(mask)
-        self._scale = self._checked_scale(scale_contexts)
-        self._clients, self.n_clients = self._checked_clients(clients, n_clients)
+        clients = self._read_clients(clients)
+        self._mask = self._check_mask(mask)
+        self._scale = self._check_scale(scale_contexts)
+        self._clients, self.n_clients = self._check_clients(clients, n_clients)
         if (theta is None) == (rewards is None):
             which = "one of them is needed" if theta is None else "not both"
             raise InvalidInput(
-                f"give either theta (rewards are θᵀx plus noise) or rewards (a number for every arm): {which}"
+                "give either theta (rewards are θᵀx plus noise) "
+                f"or rewards (a number for every arm): {which}"
             )
         self.theta = None if theta is None else check_array("theta", theta, (self.dim,))
         there = None if self._mask is None else self._mask.astype(bool)
@@ -80,19 +108,26 @@ class ArrayProblem(Problem):
         self.noise_scale = (
             None if noise_scale is None else check_not_negative("noise_scale", noise_scale)
         )
-        self._sigma = self._checked_sigma(sigma)
-        self._corruption = self._checked_corruption(corruption)
+        self._sigma = self._check_sigma(sigma)
+        self._corruption = self._check_corruption(corruption)
         self.corruption = (
             None if self._corruption is None else compute_corruption_budget(self._corruption)
         )
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Arrays are not kept in a specification, so this does not make the problem again."""
+        """The sizes as plain data; the arrays are not in it, so it can't rebuild the problem."""
         sizes = {"shape": list(self._contexts.shape), "n_clients": self.n_clients}
         return {"problem": "array", "parameters": None, **sizes}
 
     def fingerprint(self) -> str:
+        """Return a hash of all arrays, so that a checkpoint is only used with the same data.
+
+        Returns
+        -------
+        str
+            The SHA-256 in hexadecimal.
+        """
         found = hashlib.sha256()
         for array in (
             self._contexts,
@@ -107,26 +142,32 @@ class ArrayProblem(Problem):
                 found.update(repr((array.shape, array.dtype.str)).encode())
                 for start in range(
                     0, len(array), FINGERPRINT_ROWS
-                ):  # in blocks, so that no copy of it all is made
+                ):  # so that no whole copy is made
                     found.update(np.ascontiguousarray(array[start : start + FINGERPRINT_ROWS]).data)
         return found.hexdigest()
 
-    def _checked_mask(self, mask: Any) -> Bytes | None:
+    def _check_mask(self, mask: Any) -> Bytes | None:
+        """Return the mask as bytes, after checking that every round has an arm."""
         if mask is None:
             return None
         mask = as_array("mask", mask)
         if mask.shape != (self.horizon, self.n_arms) or mask.dtype != bool:
             raise InvalidInput(
-                f"mask must be boolean of shape {(self.horizon, self.n_arms)}, not {mask.dtype} of shape {mask.shape}"
+                f"mask must be boolean of shape {(self.horizon, self.n_arms)}, "
+                f"not {mask.dtype} of shape {mask.shape}"
             )
         if not mask.any(axis=1).all():
             raise InvalidInput(
-                f"round {int((~mask.any(axis=1)).argmax())} has no arm: every row of mask needs one that is True"
+                f"round {int((~mask.any(axis=1)).argmax())} has no arm: "
+                "every row of mask needs one that is True"
             )
         return np.ascontiguousarray(mask, dtype=np.uint8)
 
-    def _checked_scale(self, scale_contexts: bool) -> float:
-        """Every context that a client may see: finite, and no longer than 1. Read in blocks, so that no copy is made."""
+    def _check_scale(self, scale_contexts: bool) -> float:
+        """Return the factor for contexts, after checking that all are finite and at most 1 long.
+
+        They are read in blocks, so that no copy is made.
+        """
         longest = 0.0
         block = max(1, SCAN_BYTES // (8 * self.n_arms * self.dim))
         for start in range(0, self.horizon, block):
@@ -134,13 +175,12 @@ class ArrayProblem(Problem):
             lengths = np.sqrt(np.einsum("tkd,tkd->tk", part, part))
             if self._mask is not None:
                 lengths[self._mask[start : start + block] == 0] = 0.0
-            longest = max(
-                longest,
-                check_lengths(lengths, start, np.inf if scale_contexts else 1 + NORM_TOLERANCE),
-            )
+            most = np.inf if scale_contexts else 1 + NORM_TOLERANCE
+            longest = max(longest, check_lengths(lengths, start, most))
         return 1.0 / longest if scale_contexts and longest > 0 else 1.0
 
-    def _as_clients(self, clients: Any) -> AnyArray:
+    def _read_clients(self, clients: Any) -> AnyArray:
+        """Return the clients as an array of integers, one per round."""
         found = as_array("clients", clients)
         if found.shape != (self.horizon,) or found.dtype.kind not in "iu":
             raise InvalidInput(
@@ -148,7 +188,8 @@ class ArrayProblem(Problem):
             )
         return found
 
-    def _checked_clients(self, clients: AnyArray, n_clients: int | None) -> tuple[Clients, int]:
+    def _check_clients(self, clients: AnyArray, n_clients: int | None) -> tuple[Clients, int]:
+        """Return the clients as int32 and their number, after checking that all are in range."""
         count = (
             check_size("n_clients", n_clients)
             if n_clients is not None
@@ -158,11 +199,13 @@ class ArrayProblem(Problem):
         if outside.any():
             at = int(outside.argmax())
             raise InvalidInput(
-                f"clients[{at}] is {clients[at]}, out of range for n_clients={count}: it must be 0 to {count - 1}"
+                f"clients[{at}] is {clients[at]}, out of range for n_clients={count}: "
+                f"it must be 0 to {count - 1}"
             )
         return clients.astype(np.int32), count
 
-    def _checked_sigma(self, sigma: Any) -> Floats:
+    def _check_sigma(self, sigma: Any) -> Floats:
+        """Return the noise level of each round."""
         if sigma is None:
             sigma = 1.0 if self.noise_scale is None else self.noise_scale
         if as_array("sigma", sigma).ndim == 0:
@@ -170,11 +213,13 @@ class ArrayProblem(Problem):
         levels = check_array("sigma", sigma, (self.horizon,))
         if (levels < 0).any():
             raise InvalidInput(
-                f"sigma[{int((levels < 0).argmax())}] is {levels.min()}: a noise level can't be negative"
+                f"sigma[{int((levels < 0).argmax())}] is {levels.min()}: "
+                "a noise level can't be negative"
             )
         return levels
 
-    def _checked_corruption(self, corruption: Any) -> Floats | None:
+    def _check_corruption(self, corruption: Any) -> Floats | None:
+        """Return the corruption of each round and arm."""
         if corruption is None:
             return None
         corruption = as_array("corruption", corruption)
@@ -185,17 +230,44 @@ class ArrayProblem(Problem):
         return check_array("corruption", corruption, (self.horizon, self.n_arms))
 
     def check_rounds(self, horizon: int) -> None:
-        """Every M pulls hold each client once, as policies that sync all clients need it."""
+        """Check that each round of M pulls has each client once; policies that sync all need it.
+
+        Parameters
+        ----------
+        horizon : int
+            The number of pulls to check.
+
+        Raises
+        ------
+        InvalidInput
+            If a client is missing from a round.
+        """
         by_round = self._clients[:horizon].reshape(-1, self.n_clients)
         wrong = (np.sort(by_round, axis=1) != np.arange(self.n_clients)).any(axis=1)
         if wrong.any():
             at = int(wrong.argmax())
             raise InvalidInput(
-                f"this policy syncs all clients, so every {self.n_clients} pulls must hold each client once; "
-                f"pulls {at * self.n_clients} to {(at + 1) * self.n_clients - 1} have clients {by_round[at][:20].tolist()}"
+                f"this policy syncs all clients, so every {self.n_clients} pulls "
+                "must hold each client once; "
+                f"pulls {at * self.n_clients} to {(at + 1) * self.n_clients - 1} "
+                f"have clients {by_round[at][:20].tolist()}"
             )
 
     def stream(self, horizon: int, arrival: Any) -> Stream:
+        """Return a new stream of this problem's pulls.
+
+        Parameters
+        ----------
+        horizon : int
+            The number of pulls of the run.
+        arrival : arrival pattern or None
+            Not used: the arrays say which client plays.
+
+        Returns
+        -------
+        Stream
+            The pulls, from the first on.
+        """
         return ArrayStream(self)
 
     def __repr__(self) -> str:
@@ -205,7 +277,7 @@ class ArrayProblem(Problem):
 
 
 class ArrayStream(Stream):
-    """Walks an ArrayProblem, bringing each chunk into the engine's layout."""
+    """Read an ArrayProblem from beginning to end, each chunk in the engine's layout."""
 
     checked = True
 
@@ -215,12 +287,15 @@ class ArrayStream(Stream):
         self._packed = np.empty((0, problem.dim, self._lanes))
 
     def position(self) -> dict[str, Any]:
+        """Return the number of the next pull, for a checkpoint."""
         return {"start": self._start}
 
     def resume(self, position: dict[str, Any]) -> None:
+        """Continue from a position."""
         self._start = int(position["start"])
 
     def take(self, n: int) -> Chunk:
+        """Take the next n pulls."""
         p, part = self._problem, slice(self._start, self._start + n)
         self._start += n
         if len(self._packed) < n:
@@ -240,7 +315,7 @@ class ArrayStream(Stream):
 
 
 def compute_corruption_budget(corruption: Floats) -> float:
-    """C_p: the most that corruption may add up to, whatever is played."""
+    """Return C_p, the most that corruption can add up to, whichever arms are played."""
     with np.errstate(over="ignore"):
         total = float(np.abs(corruption).max(axis=1).sum())
     if not np.isfinite(total):

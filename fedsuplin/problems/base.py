@@ -1,4 +1,4 @@
-"""Problem, and what problems share: drawn streams, arrivals by name, problems from specifications."""
+"""What problems share: streams that draw their pulls, arrivals by name, specifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from ..registry import check_plugin, list_parameters, plugins
 
 
 class DrawnStream(Stream):
-    """What streams share that draw their pulls: who plays, and memory for the contexts. `seed` is the arrival's."""
+    """Base of streams that draw their pulls: draws the clients, and holds memory for contexts.
+
+    `seed` is that of the arrival pattern.
+    """
 
     checked = True
     _problem: Problem
@@ -30,19 +33,21 @@ class DrawnStream(Stream):
         self._arrival_seed = int(seed.generate_state(1, np.uint64)[0])
         self._packed = np.empty((0, 0, 0))
 
-    def _clients(self, start: int, n: int) -> Clients:
+    def _draw_clients(self, start: int, n: int) -> Clients:
+        """Return the clients of n pulls, after checking what the arrival pattern returns."""
         sizes = {"n_clients": self._problem.n_clients, "horizon": self._horizon}
         clients = np.asarray(
             self._arrival.clients(start, start + n, **sizes, seed=self._arrival_seed)
         )
         if clients.shape != (n,) or not np.issubdtype(clients.dtype, np.integer):
             raise PluginError(
-                f"arrival {self._arrival!r} must give {n} whole numbers, not {clients.dtype} of shape {clients.shape}"
+                f"arrival {self._arrival!r} must give {n} whole numbers, "
+                f"not {clients.dtype} of shape {clients.shape}"
             )
         return np.ascontiguousarray(clients, dtype=np.int32)
 
-    def _room(self, n: int) -> Floats:
-        """Memory for the contexts of n pulls, used again for the next ones."""
+    def _reserve_contexts(self, n: int) -> Floats:
+        """Return memory for the contexts of n pulls; the next pulls reuse it."""
         if len(self._packed) < n:
             self._packed = norms.aligned_zeros(
                 n, self._problem.dim, norms.pad(self._problem.n_arms)
@@ -51,14 +56,17 @@ class DrawnStream(Stream):
 
 
 def make_arrival(arrival: Any, parameters: Mapping[str, Any] | None = None) -> Any:
-    """An arrival pattern by name, or the object itself; None stays None."""
+    """Return the arrival pattern of this name, or the object itself; None stays None."""
     if isinstance(arrival, str):
         return plugins.create("arrivals", arrival, dict(parameters or {}))
     return None if arrival is None else check_plugin("arrivals", arrival)
 
 
 def pick_arrival_parameters(arrival: Any, noise: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the keywords that an arrival pattern takes which is made by name; what the noise takes too is the noise's."""
+    """Return the keywords that belong to the arrival, if it is a name.
+
+    A keyword that the noise model takes too belongs to the noise model.
+    """
     takes = (
         set(list_parameters(plugins.factory("arrivals", arrival)))
         if isinstance(arrival, str)
@@ -69,10 +77,24 @@ def pick_arrival_parameters(arrival: Any, noise: Any, given: Mapping[str, Any]) 
     return {name: value for name, value in given.items() if name in takes}
 
 
-def make_problem_from_spec(spec: Mapping[str, Any]) -> Any:
-    """The problem that a specification describes, by its registered name."""
+def build_spec(
+    problem: Problem, name: str, parameters: Mapping[str, Any] | None, parts: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the spec of a problem with these parameters.
+
+    If there are none, or one of the `parts` among them is an object and not a name, the problem
+    can't be made from its spec: then the spec has its repr instead.
+    """
+    if parameters is not None and all(isinstance(parameters[part], str | None) for part in parts):
+        return {"problem": name, "parameters": dict(parameters)}
+    return {"problem": name, "parameters": None, "shown": repr(problem)}
+
+
+def make_problem_from_spec(spec: Mapping[str, Any]) -> Problem:
+    """Make the problem that a specification describes; it must be registered by name."""
     if spec.get("parameters") is None:
         raise InvalidInput(
             f"a problem of kind {spec.get('problem')!r} can't be made again from its specification"
         )
-    return plugins.create("problems", spec["problem"], spec["parameters"])
+    problem: Problem = plugins.create("problems", spec["problem"], spec["parameters"])
+    return problem

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsuplin_ext import norms
 
-from .._shared.array_checks import as_floats
+from .._shared.array_checks import as_floats, check_array
 from .._shared.arrays import AnyArray, Clients, Counts, Floats
 from .._shared.checks import check_positive_integer
 from .._shared.extras import import_extra
@@ -19,26 +19,52 @@ from .data import DataProblem, DataStream, scale_to_whole_numbers
 
 
 class ClassificationProblem(DataProblem):
-    """Features (examples × columns) and a label for each example: every round a random example, reward 1 for its class.
+    """Classification data as a bandit: one arm per class, reward 1 for the right one.
 
-    Each arm has a block of its own for the features (the disjoint encoding), so θ holds a linear score for each class and
-    dim = classes × features. `n_features` reduces the columns to so many principal components first, which needs
-    scikit-learn. Features are centred and divided by the longest; with `constant`, a constant feature is added, so that
-    scores have an intercept, and both are scaled to a length of at most 1. As the reward is 0 or 1, `noise_scale` is 1/2.
+    Each round shows a random example. Each arm has a block of its own for the features (the
+    disjoint encoding), so θ holds a linear score per class, and dim = classes × features. Features
+    are centred and divided by the longest. As the reward is 0 or 1, `noise_scale` is 1/2.
 
-    >>> rng = np.random.default_rng(0)
-    >>> features = rng.normal(size=(200, 3))
-    >>> problem = ClassificationProblem(features, np.where(features[:, 0] > 0, "yes", "no"), n_clients=2)
+    Parameters
+    ----------
+    features : array of float, examples × columns
+        The features of each example.
+    labels : array, examples
+        The class of each example, of any type that can be sorted.
+    n_clients : int, default 10
+        The number of clients.
+    n_features : int, optional
+        Reduce the columns to this many principal components first; needs scikit-learn.
+    constant : bool, default True
+        Add a constant feature, so that scores have an intercept. Lengths stay at most 1.
+    horizon : int, optional
+        The number of pulls. Defaults to as many as a run asks for.
+    arrival : str or arrival pattern, optional
+        Which client plays when. Defaults to rounds for policies that sync all clients, and
+        otherwise to a random client.
+    seed : int, default 0
+        The seed of everything random.
+
+    Attributes
+    ----------
+    classes : array
+        The label of each arm, sorted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedsuplin as fsl
+    >>> features = np.random.default_rng(0).normal(size=(200, 3))
+    >>> labels = np.where(features[:, 0] > 0, "yes", "no")
+    >>> problem = fsl.ClassificationProblem(features, labels, n_clients=2)
     >>> problem.classes.tolist(), problem.dim
     (['no', 'yes'], 8)
-    >>> from fedsuplin import run
-    >>> result = run("async", problem, horizon=2000)
+    >>> result = fsl.run("async", problem, horizon=2000)
     >>> bool(result.regret[-1] < 0.5 * result.uniform_regret[-1])
     True
     """
 
     classes: AnyArray
-    """The label of each arm, sorted."""
 
     def __init__(
         self,
@@ -64,27 +90,68 @@ class ClassificationProblem(DataProblem):
 
     @property
     def n_examples(self) -> int:
+        """The number of examples."""
         return len(self._examples)
 
     def stream(self, horizon: int, arrival: Any) -> ClassificationStream:
+        """Return a new stream of this problem's pulls.
+
+        Parameters
+        ----------
+        horizon : int
+            The number of pulls of the run.
+        arrival : arrival pattern or None
+            Which client plays when; None for the problem's own choice.
+
+        Returns
+        -------
+        Stream
+            The pulls, from the first on.
+        """
         return ClassificationStream(self, horizon, arrival)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
+        """Describe the data in a few words.
+
+        Returns
+        -------
+        str
+            The numbers of examples and classes, and what pays.
+        """
         return f"{self.n_examples} examples of {self.n_arms} classes, reward 1 for the right one"
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({self.n_examples} examples of {self.n_arms} classes, dim={self.dim}, "
-            f"n_clients={self.n_clients}, arrival={self.arrival}, horizon={self.horizon}, seed={self.seed})"
+            f"{type(self).__name__}({self.n_examples} examples of {self.n_arms} classes, "
+            f"dim={self.dim}, n_clients={self.n_clients}, arrival={self.arrival}, "
+            f"horizon={self.horizon}, seed={self.seed})"
         )
 
 
 class DigitsProblem(ClassificationProblem):
-    """The 1797 handwritten digits that come with scikit-learn (8 × 8 pixels, ten classes), reduced to principal components.
+    """The 1797 handwritten digits of scikit-learn as a bandit with ten arms.
 
-    Nothing is downloaded, so it is real data that is always there: `fedsuplin run async --problem digits`. The classes are
-    equally frequent, so scores have no intercept.
+    The 8 × 8 pixels are reduced to principal components. Nothing is downloaded, so this is real
+    data that is always there: ``fedsuplin run async --problem digits``. The classes are equally
+    frequent, so scores have no intercept.
 
+    Parameters
+    ----------
+    n_clients : int, default 10
+        The number of clients.
+    n_features : int, default 8
+        The number of principal components per class.
+    horizon : int, optional
+        The number of pulls. Defaults to as many as a run asks for.
+    arrival : str or arrival pattern, optional
+        Which client plays when. Defaults to rounds for policies that sync all clients, and
+        otherwise to a random client.
+    seed : int, default 0
+        The seed of everything random.
+
+    Examples
+    --------
+    >>> from fedsuplin import DigitsProblem
     >>> problem = DigitsProblem(n_clients=5)
     >>> problem.n_examples, problem.n_arms, problem.dim
     (1797, 10, 80)
@@ -112,50 +179,49 @@ class DigitsProblem(ClassificationProblem):
 
 @functools.cache
 def load_digits() -> tuple[Floats, Counts]:
-    features, labels = import_extra("sklearn.datasets", "datasets", "DigitsProblem").load_digits(
-        return_X_y=True
-    )
+    """Return pixels and labels of scikit-learn's digits."""
+    datasets = import_extra("sklearn.datasets", "datasets", "DigitsProblem")
+    features, labels = datasets.load_digits(return_X_y=True)
     return features, labels
 
 
 class ClassificationStream(DataStream):
-    """Random examples, whoever plays; the blocks of the other arms stay zero, so only K × features numbers a pull are written."""
+    """Draw random examples of a ClassificationProblem.
+
+    The blocks of the other arms stay zero, so only K × features numbers per pull are written.
+    """
 
     _problem: ClassificationProblem
 
     def __init__(self, problem: ClassificationProblem, horizon: int, arrival: Any) -> None:
         super().__init__(problem, horizon, arrival)
-        (self._which,) = problem._generators(1)
+        (self._which,) = problem._spawn_generators(1)
 
-    def _drawn(self, clients: Clients) -> tuple[Floats, Counts]:
+    def _draw_rounds(self, clients: Clients) -> tuple[Floats, Counts]:
+        """Draw an example per client; the arm of its class pays."""
         n, problem = len(clients), self._problem
         examples = scale_to_whole_numbers(self._which.random(n), problem.n_examples)
-        packed = self._room(n)
-        blocks = packed.reshape(n, problem.n_arms, -1, norms.pad(problem.n_arms))[
-            ..., : problem.n_arms
-        ]
-        np.einsum("nafa->naf", blocks)[...] = problem._examples[examples][
-            :, None
-        ]  # block a of arm a
+        packed = self._reserve_contexts(n)
+        blocks = packed.reshape(n, problem.n_arms, -1, norms.pad(problem.n_arms))
+        blocks = blocks[..., : problem.n_arms]
+        # Block a of arm a.
+        np.einsum("nafa->naf", blocks)[...] = problem._examples[examples][:, None]
         return packed, problem._labels[examples]
 
 
 def check_features(features: Any) -> Floats:
+    """Return features as a finite table of floats, one row per example."""
     examples = as_floats("features", features)
     if examples.ndim != 2 or 0 in examples.shape:
         raise InvalidInput(
-            f"features must have the shape (examples, columns), none of them 0, not {examples.shape}"
+            "features must have the shape (examples, columns), none of them 0, "
+            f"not {examples.shape}"
         )
-    if not np.isfinite(examples).all():
-        row, column = np.argwhere(~np.isfinite(examples))[0]
-        raise InvalidInput(
-            f"features[{row}, {column}] is {examples[row, column]}: every entry must be finite"
-        )
-    return examples
+    return check_array("features", examples, examples.shape)
 
 
 def check_labels(labels: Any, n_examples: int) -> tuple[AnyArray, Counts]:
-    """The classes, sorted, and which of them each example has."""
+    """Return the classes, sorted, and the number of each example's class."""
     labels = np.asarray(labels)
     if labels.shape != (n_examples,):
         raise InvalidInput(
@@ -163,7 +229,8 @@ def check_labels(labels: Any, n_examples: int) -> tuple[AnyArray, Counts]:
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InvalidInput(
-            f"labels[{int((~np.isfinite(labels)).argmax())}] is not finite: every example needs a class"
+            f"labels[{int((~np.isfinite(labels)).argmax())}] is not finite: "
+            "every example needs a class"
         )
     try:
         classes, which = np.unique(labels, return_inverse=True)
@@ -177,11 +244,12 @@ def check_labels(labels: Any, n_examples: int) -> tuple[AnyArray, Counts]:
 
 
 def reduce_to_components(examples: Floats, n_features: int) -> Floats:
-    """The examples in their first principal components."""
+    """Return the first principal components of the examples."""
     n_features, most = check_positive_integer("n_features", n_features), min(examples.shape)
     if n_features > most:
         raise InvalidInput(
-            f"n_features={n_features} is more than the {most} components that {examples.shape} features have"
+            f"n_features={n_features} is more than the {most} components "
+            f"that {examples.shape} features have"
         )
     decomposition = import_extra("sklearn.decomposition", "datasets", "n_features")
     found: Floats = decomposition.PCA(n_features, random_state=0).fit_transform(examples)
@@ -189,7 +257,7 @@ def reduce_to_components(examples: Floats, n_features: int) -> Floats:
 
 
 def scale_features(examples: Floats, constant: bool) -> Floats:
-    """Centred, with a length of at most 1; with a constant, both parts weigh the same."""
+    """Centre features and scale them to a length of at most 1; a constant weighs as much."""
     centred: Floats = examples - examples.mean(axis=0)
     longest = float(np.linalg.norm(centred, axis=1).max())
     centred = centred / longest if longest > 0 else centred

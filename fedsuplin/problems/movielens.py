@@ -22,30 +22,75 @@ MIN_POSITIVES = 2500
 
 
 class MovieLensProblem(DataProblem):
-    """A MovieLens release in a folder that you have: the active user finds the one movie that it rated above 3.
+    """A MovieLens release as a bandit: clients are users, arms are movies.
 
-    The others of the round are movies that the user has not rated. It pays 1, they pay 0.
+    In each round one arm is a movie that the user rated above 3, a positive. It pays 1. The other
+    arms are movies that the user has not rated. They pay 0. So random play has an expected reward
+    of 1 / n_arms per round, and `noise_scale` is 1/2.
 
-    Users are those with more than `min_positives` ratings above 3 (2500 unless given, as in the paper), or instead the
-    `most_active` ones with the most of them. Of these, `n_clients` (all unless given) play: the most active first, then by
-    id, whatever the seed, so that a larger federation holds the smaller one and seeds differ in what is drawn alone.
+    A user's positives come in a random order, and none comes twice before all have come. The other
+    arms are distinct and drawn anew each round. The place of the positive is random.
 
-    A movie is described by the words of its genres and of its tags, lower-cased, one count for each time that somebody
-    gave the tag. Tags are taken apart into words since users write one tag in many ways ("time travel", "time-travel").
-    TF-IDF, a truncated singular value decomposition to `dim`, and length 1; none of it depends on the seed. A movie without
-    a word has no direction, so it is no arm (`n_without_features` counts them).
+    The features of a movie are the words of its genres and tags, in lower case, with one count for
+    each time that a user gave the tag. Tags are split into words because users write one tag in
+    many ways ("time travel", "time-travel"). TF-IDF and a truncated singular value decomposition
+    reduce them to `dim`, and each is scaled to length 1. None of this depends on the seed. A movie
+    without words has no direction, so it can't be an arm.
 
-    A user's positives come in a random order, again and again, so none comes twice before all have; the other arms are
-    distinct, drawn anew each round, and the place of the positive is random. As the reward is 0 or 1, `noise_scale` is 1/2.
-    Random play has an expected reward of 1 / n_arms a round, which is `pulls - uniform_regret` in a result.
+    Parameters
+    ----------
+    folder : str or os.PathLike
+        The folder of an unpacked release, such as ml-20m.
+    dim : int, default 25
+        The dimension of the features.
+    n_arms : int, default 20
+        The number of arms per round.
+    n_clients : int, optional
+        How many of the chosen users play: the most active first, then by id, whatever the seed.
+        Defaults to all of them.
+    most_active : int, optional
+        Choose this many users, those with the most ratings above 3.
+    min_positives : int, optional
+        Choose instead the users with more than this many ratings above 3. Defaults to 2500, as in
+        the paper.
+    horizon : int, optional
+        The number of pulls. Defaults to as many as a run asks for.
+    arrival : str or arrival pattern, optional
+        Which client plays when. Defaults to rounds for policies that sync all clients, and
+        otherwise to a random client.
+    seed : int, default 0
+        The seed of everything random.
 
+    Attributes
+    ----------
+    n_users : int
+        The number of chosen users; the first `n_clients` of them play.
+    n_positives : int
+        How many ratings above 3 the chosen users have. The paper counts 37 users and 121 934
+        positives in ml-20m.
+    users : array of int
+        The id of each client's user.
+    n_movies : int
+        The number of movies with features, which can be arms.
+    n_without_features : int
+        The number of movies that were left out since they have no words.
+    n_words : int
+        The number of different words that describe the movies, before the reduction to `dim`.
+    explained_variance : float
+        The share of the variance of the TF-IDF features that is left after the reduction.
+
+    Examples
+    --------
     >>> import pathlib, tempfile
+    >>> from fedsuplin import MovieLensProblem
     >>> made = tempfile.TemporaryDirectory()
     >>> folder, words = pathlib.Path(made.name), "dark funny space ocean love war".split()
     >>> movies = [f"{i},Movie {i},{words[i % 6]}|{words[i % 5]}" for i in range(30)]
     >>> ratings = [f"{user},{i},{2 + i % 4},0" for user in (7, 8) for i in range(12 + user)]
-    >>> _ = (folder / "movies.csv").write_text("\\n".join(["movieId,title,genres", *movies]))
-    >>> _ = (folder / "ratings.csv").write_text("\\n".join(["userId,movieId,rating,timestamp", *ratings]))
+    >>> movies.insert(0, "movieId,title,genres")
+    >>> ratings.insert(0, "userId,movieId,rating,timestamp")
+    >>> _ = (folder / "movies.csv").write_text("\\n".join(movies))
+    >>> _ = (folder / "ratings.csv").write_text("\\n".join(ratings))
     >>> problem = MovieLensProblem(folder, dim=3, n_arms=5, most_active=2)
     >>> problem.users.tolist(), problem.n_positives, problem.n_movies
     ([8, 7], 19, 30)
@@ -56,19 +101,12 @@ class MovieLensProblem(DataProblem):
     """
 
     n_users: int
-    """How many users pass the filter; the first `n_clients` of them play."""
     n_positives: int
-    """How many ratings above 3 they have: the paper counts 37 users and 121 934 of these in ml-20m."""
     users: NDArray[np.int32]
-    """The id of each client's user."""
     n_movies: int
-    """How many movies have features, so can be an arm."""
     n_without_features: int
-    """How many movies were left out since they have no word."""
     n_words: int
-    """How many different words describe the movies, before the reduction to `dim`."""
     explained_variance: float
-    """The share of the variance of the TF-IDF features that is left after the reduction."""
 
     def __init__(
         self,
@@ -92,7 +130,7 @@ class MovieLensProblem(DataProblem):
         self.n_movies, self.n_without_features = len(features.table), int((features.row < 0).sum())
         self.n_words, self.explained_variance = features.n_words, features.explained_variance
         self._features = features.table
-        self._rated, self._liked = ByClient.of(ratings, features, clients)
+        self._rated, self._liked = MoviesByClient.from_ratings(ratings, features, clients)
         self._check_pools()
         self._parameters = {
             "folder": self.folder,
@@ -107,7 +145,7 @@ class MovieLensProblem(DataProblem):
         }
 
     def _check_pools(self) -> None:
-        """Every client has something to like and enough that it has not rated."""
+        """Check that each client has a positive, and enough movies that it has not rated."""
         unrated = self.n_movies - self._rated.counts
         for client, user in enumerate(self.users):
             if not self._liked.counts[client]:
@@ -116,82 +154,107 @@ class MovieLensProblem(DataProblem):
                 )
             if unrated[client] < self.n_arms - 1:
                 raise InvalidInput(
-                    f"user {user} has not rated {unrated[client]} of the {self.n_movies} movies that can be an arm; "
-                    f"n_arms={self.n_arms} needs {self.n_arms - 1}"
+                    f"user {user} has not rated {unrated[client]} of the {self.n_movies} movies "
+                    f"that can be an arm; n_arms={self.n_arms} needs {self.n_arms - 1}"
                 )
 
     @functools.cached_property
     def _order(self) -> Counts:
-        """The liked movies of each client in the order in which they come, client after client."""
-        (shuffle,) = self._generators(1)
+        """The positives of each client in the order in which they come, client after client."""
+        (shuffle,) = self._spawn_generators(1)
         clients = np.repeat(np.arange(self.n_clients), self._liked.counts)
         return self._liked.movies[np.lexsort((shuffle.random(len(clients)), clients))]
 
     def stream(self, horizon: int, arrival: Any) -> MovieLensStream:
+        """Return a new stream of this problem's pulls.
+
+        Parameters
+        ----------
+        horizon : int
+            The number of pulls of the run.
+        arrival : arrival pattern or None
+            Which client plays when; None for the problem's own choice.
+
+        Returns
+        -------
+        Stream
+            The pulls, from the first on.
+        """
         return MovieLensStream(self, horizon, arrival)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
+        """Describe the data in a few words.
+
+        Returns
+        -------
+        str
+            The folder, the numbers of users and movies, and what pays.
+        """
         users = f"{self.n_clients} of {self.n_users} users with {self.n_positives} positives"
-        return f"MovieLens of {self.folder}: {users}, {self.n_movies} movies, reward 1 for the one that was liked"
+        movies = f"{self.n_movies} movies, reward 1 for the one that was liked"
+        return f"MovieLens of {self.folder}: {users}, {movies}"
 
     def __repr__(self) -> str:
         return (
-            f"MovieLensProblem({self.folder!r}, {self.n_clients} of {self.n_users} users with {self.n_positives} positives, "
-            f"{self.n_movies} movies with features and {self.n_without_features} without, dim={self.dim}, n_arms={self.n_arms}, "
+            f"MovieLensProblem({self.folder!r}, {self.n_clients} of {self.n_users} users "
+            f"with {self.n_positives} positives, {self.n_movies} movies with features "
+            f"and {self.n_without_features} without, dim={self.dim}, n_arms={self.n_arms}, "
             f"arrival={self.arrival}, horizon={self.horizon}, seed={self.seed})"
         )
 
 
 class MovieLensStream(DataStream):
-    """Draws rounds for whoever plays. Each pull takes the same number of random numbers, so a stream may be cut anywhere."""
+    """Draw the rounds of a MovieLensProblem.
+
+    Each pull takes the same number of random numbers, so that a stream may be cut anywhere.
+    """
 
     _problem: MovieLensProblem
 
     def __init__(self, problem: MovieLensProblem, horizon: int, arrival: Any) -> None:
         super().__init__(problem, horizon, arrival)
-        _, self._others, self._places = problem._generators(
-            3
-        )  # the first is for the order of positives
+        # The first generator is for the order of positives.
+        _, self._others, self._places = problem._spawn_generators(3)
         self._turns = np.zeros(problem.n_clients, np.int64)
 
-    def _drawn(self, clients: Clients) -> tuple[Floats, Counts]:
+    def _draw_rounds(self, clients: Clients) -> tuple[Floats, Counts]:
+        """Draw a positive and n_arms - 1 unrated movies per client; the positive pays."""
         n, problem = len(clients), self._problem
         places = scale_to_whole_numbers(self._places.random(n), problem.n_arms)
         movies = np.empty((n, problem.n_arms), np.int64)
-        movies[:, 0], movies[:, 1:] = self._liked_of(clients), self._unrated_of(clients)
+        movies[:, 0], movies[:, 1:] = self._take_liked(clients), self._draw_unrated(clients)
         pulls = np.arange(n)
         movies[pulls, places], movies[:, 0] = movies[:, 0].copy(), movies[pulls, places]
-        packed = self._room(n)
+        packed = self._reserve_contexts(n)
         norms.pack(problem._features.take(movies, axis=0), None, 1.0, packed)
         return packed, places
 
-    def _liked_of(self, clients: Clients) -> Counts:
-        """The next of each client's positives."""
+    def _take_liked(self, clients: Clients) -> Counts:
+        """Take the next positive of each client."""
         liked = self._problem._liked
         turns = self._turns[clients] + count_earlier(clients)
         self._turns += np.bincount(clients, minlength=len(self._turns))
         return self._problem._order[liked.starts[clients] + turns % liked.counts[clients]]
 
-    def _unrated_of(self, clients: Clients) -> Counts:
-        """n_arms - 1 distinct movies that the client has not rated: which of the unrated ones, then which movies these are."""
+    def _draw_unrated(self, clients: Clients) -> Counts:
+        """Draw n_arms - 1 distinct movies that the client has not rated."""
         problem = self._problem
         unrated = problem.n_movies - problem._rated.counts[clients]
         which = draw_distinct(self._others.random((len(clients), problem.n_arms - 1)), unrated)
-        return problem._rated.absent(clients, which)
+        return problem._rated.find_absent(clients, which)
 
 
 def draw_distinct(numbers: Floats, sizes: Counts) -> Counts:
-    """In each row k different numbers below its size, every set of k as likely: Floyd's algorithm, from n × k uniform numbers.
+    """Turn n × k uniform numbers into k different whole numbers per row, below the row's size.
 
-    Column i draws from 0..top; what an earlier column has already becomes top, which none of them can be.
+    Every set of k is equally likely: Floyd's algorithm. Column i draws from 0..top; what an earlier
+    column already has becomes top, which no earlier column can have.
     """
     k = numbers.shape[1]
     tops = sizes[:, None] - k + np.arange(k)
     drawn = scale_to_whole_numbers(numbers, tops + 1)
     ordered = np.sort(drawn, axis=1)
-    again = np.flatnonzero(
-        (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    )  # few rows, where there are many movies
+    again = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))  # usually few rows
     part, tops = drawn[again], tops[again]
     for i in range(1, k):
         taken = (part[:, :i] == part[:, i : i + 1]).any(axis=1)
@@ -201,37 +264,41 @@ def draw_distinct(numbers: Floats, sizes: Counts) -> Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class ByClient:
-    """Movies (rows of the features) of each client, sorted, client after client."""
+class MoviesByClient:
+    """A list of movies per client: rows of the features, sorted, client after client.
+
+    A key is client · n_movies plus the number of earlier movies that are not in the client's list.
+    Keys are sorted, so that they can be searched.
+    """
 
     movies: Counts
     starts: Counts
     counts: Counts
     keys: Counts
-    """client · n_movies + how many movies before this one are not in the client's list: sorted, so that it can be searched."""
     n_movies: int
 
     @classmethod
-    def of(cls, ratings: Ratings, features: Features, clients: Counts) -> tuple[ByClient, ByClient]:
-        """What these users have rated, and what they have liked, of the movies that can be an arm."""
+    def from_ratings(
+        cls, ratings: Ratings, features: Features, clients: Counts
+    ) -> tuple[MoviesByClient, MoviesByClient]:
+        """Return what these users have rated, and what they liked, of the movies with features."""
         lengths = ratings.starts[clients + 1] - ratings.starts[clients]
         at = np.concatenate(
             [np.arange(ratings.starts[user], ratings.starts[user + 1]) for user in clients]
         )
         who = np.repeat(np.arange(len(clients)), lengths)
-        known = np.append(features.row, -1)[
-            ratings.movies[at]
-        ]  # a movie that is not in the list has the index -1
+        known = np.append(features.row, -1)[ratings.movies[at]]  # -1: not in the list of movies
         kept = known >= 0
         liked = kept & ratings.positive[at]
         rated, good = (
-            cls.grouped(known[part], who[part], len(clients), len(features.table))
+            cls.group(known[part], who[part], len(clients), len(features.table))
             for part in (kept, liked)
         )
         return rated, good
 
     @classmethod
-    def grouped(cls, movies: Counts, who: Counts, n_clients: int, n_movies: int) -> ByClient:
+    def group(cls, movies: Counts, who: Counts, n_clients: int, n_movies: int) -> MoviesByClient:
+        """Group movies by the client in `who`."""
         order = np.lexsort((movies, who))
         movies, who = movies[order], who[order]
         counts = np.bincount(who, minlength=n_clients)
@@ -239,8 +306,8 @@ class ByClient:
         keys = who * n_movies + movies - (np.arange(len(movies)) - starts[who])
         return cls(movies, starts, counts, keys, n_movies)
 
-    def absent(self, clients: Clients, which: Counts) -> Counts:
-        """The movies that are number `which` (n × k) of those not in the client's list: none has to be listed for that."""
+    def find_absent(self, clients: Clients, which: Counts) -> Counts:
+        """Return the movies that are number `which` (n × k) of those not in the client's list."""
         found = np.searchsorted(
             self.keys, clients[:, None].astype(np.int64) * self.n_movies + which, side="right"
         )
@@ -250,10 +317,11 @@ class ByClient:
 def select_users(
     ratings: Ratings, most_active: int | None, min_positives: int | None
 ) -> tuple[Counts, int]:
-    """The users that the filter leaves, most positives first, then by id; and how many positives they have."""
+    """Return the chosen users, most positives first, then by id, and their number of positives."""
     if most_active is not None and min_positives is not None:
         raise InvalidInput(
-            "give either most_active (how many users) or min_positives (more than so many each), not both"
+            "give either most_active (how many users) "
+            "or min_positives (more than so many each), not both"
         )
     counts = np.add.reduceat(ratings.positive, ratings.starts[:-1], dtype=np.int64)
     order = np.lexsort((ratings.users, -counts))
@@ -261,7 +329,8 @@ def select_users(
         wanted, there = check_positive_integer("most_active", most_active), int((counts > 0).sum())
         if wanted > there:
             raise InvalidInput(
-                f"most_active={wanted} is more than the {there} users who have a rating above {POSITIVE}"
+                f"most_active={wanted} is more than the {there} users "
+                f"who have a rating above {POSITIVE}"
             )
         order = order[:wanted]
     else:
@@ -273,17 +342,19 @@ def select_users(
         order = order[counts[order] > least]
         if not len(order):
             raise InvalidInput(
-                f"no user has more than {least} ratings above {POSITIVE}: the most active has {counts.max()}. "
-                "Give most_active= for so many users with the most of them, or a smaller min_positives="
+                f"no user has more than {least} ratings above {POSITIVE}: "
+                f"the most active has {counts.max()}. Give most_active=, "
+                "the number of users with the most of them, or a smaller min_positives="
             )
     return order, int(counts[order].sum())
 
 
 def check_n_clients(n_clients: int | None, n_users: int) -> int:
+    """Return the number of clients, after checking that there are so many users."""
     wanted = n_users if n_clients is None else check_positive_integer("n_clients", n_clients)
     if wanted > n_users:
         raise InvalidInput(
-            f"n_clients={wanted} is more than the {n_users} users there are: a larger most_active= or a smaller min_positives= "
-            "lets more in"
+            f"n_clients={wanted} is more than the {n_users} chosen users: "
+            "give a larger most_active= or a smaller min_positives="
         )
     return wanted

@@ -21,19 +21,17 @@ if TYPE_CHECKING:
     import pandas
 
 
-FORMATS = (
-    ("movies.csv", "ratings.csv", "tags.csv"),
-    ("movies.dat", "ratings.dat", "tags.dat"),
-)  # tags need not be there
-POSITIVE = 3  # ratings above it
+# Movies, ratings and tags of a release; tags are optional.
+FORMATS = (("movies.csv", "ratings.csv", "tags.csv"), ("movies.dat", "ratings.dat", "tags.dat"))
+POSITIVE = 3  # a rating above it is a positive
 WORD = r"[^\W_]{2,}"
 NO_GENRES = "(no genres listed)"
-SHORTEST = 1e-9  # what is left of a movie in the reduced space, below which it has no direction
+SHORTEST = 1e-9  # a movie that is shorter than this after the reduction has no direction
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """What a folder holds: a document for each movie; each user's ratings from starts[user] to starts[user + 1]."""
+    """The words of each movie, and the ratings; a user's begin at starts[user]."""
 
     documents: list[str]
     users: NDArray[np.int32]  # ids
@@ -44,7 +42,7 @@ class Ratings:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """A row of length 1 for each movie that has words, and for each movie of the list which row it is (-1: none)."""
+    """A row of length 1 for each movie with words; `row` has the row of each movie, -1 for none."""
 
     table: Floats
     row: Counts
@@ -53,7 +51,7 @@ class Features:
 
 
 class Stamp(NamedTuple):
-    """What says that a file is still as it was."""
+    """Path, time and size of a file: while they stay the same, it need not be read again."""
 
     path: str
     changed: int
@@ -61,13 +59,12 @@ class Stamp(NamedTuple):
 
 
 Stamps = tuple[Stamp, Stamp, Stamp | None]  # of movies, ratings and tags
-LOADING = (
-    threading.Lock()
-)  # a sweep makes the problem in many threads: one reads, the others wait for what it found
+# A sweep makes the problem in many threads: one reads the files while the others wait.
+LOADING = threading.Lock()
 
 
 def load_folder(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Features]:
-    """What a folder holds, read once a process as long as its files stay as they are."""
+    """Return the ratings and features of a folder; unchanged files are read once per process."""
     movies, ratings, tags = find_movielens_files(folder)
     stamps = (stamp_file(movies), stamp_file(ratings), None if tags is None else stamp_file(tags))
     with LOADING:
@@ -75,31 +72,32 @@ def load_folder(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Feat
 
 
 def stamp_file(file: Path) -> Stamp:
+    """Return the stamp of a file as it is now."""
     found = file.stat()
     return Stamp(str(file.resolve()), found.st_mtime_ns, found.st_size)
 
 
 @functools.lru_cache(maxsize=2)
 def load_ratings(stamps: Stamps) -> Ratings:
+    """Read movies, ratings and tags from files."""
     movies, ratings, tags = stamps
-    listed = read_columns(Path(movies.path), {"movieId": "int32", "genres": "str"}).drop_duplicates(
-        "movieId"
-    )
-    tagged = (
-        None if tags is None else read_columns(Path(tags.path), {"movieId": "int32", "tag": "str"})
-    )
-    return group_ratings_by_user(
-        Path(ratings.path), listed["movieId"], collect_documents(listed, tagged)
-    )
+    listed = read_columns(Path(movies.path), {"movieId": "int32", "genres": "str"})
+    listed = listed.drop_duplicates("movieId")
+    tagged = None
+    if tags is not None:
+        tagged = read_columns(Path(tags.path), {"movieId": "int32", "tag": "str"})
+    documents = collect_documents(listed, tagged)
+    return group_ratings_by_user(Path(ratings.path), listed["movieId"], documents)
 
 
 @functools.lru_cache(maxsize=4)
 def load_features(stamps: Stamps, dim: int) -> Features:
+    """Compute the features of the movies in files."""
     return compute_features(load_ratings(stamps).documents, dim)
 
 
 def group_ratings_by_user(file: Path, movie_ids: pandas.Series, documents: list[str]) -> Ratings:
-    """The ratings, user after user; who rated a movie twice, as no release has it, has the later rating."""
+    """Read the ratings, user after user; if a user rated a movie twice, the later counts."""
     rows = read_columns(file, {"userId": "int32", "movieId": "int32", "rating": "float32"})
     if not len(rows):
         raise InvalidInput(f"{file} holds no rating")
@@ -109,21 +107,22 @@ def group_ratings_by_user(file: Path, movie_ids: pandas.Series, documents: list[
             f"{file} has no rating in row {int(np.isnan(rating).argmax()) + 1} of its ratings"
         )
     order = order_by_user_and_movie(user, movie)
+    pandas = import_extra("pandas", "datasets", "MovieLensProblem")
     users, starts = np.unique(user[order], return_index=True)
     return Ratings(
         documents=documents,
         users=users,
         starts=np.append(starts, len(user[order])),
-        movies=import_extra("pandas", "datasets", "MovieLensProblem")
-        .Index(movie_ids)
-        .get_indexer(movie[order])
-        .astype(np.int32),
+        movies=pandas.Index(movie_ids).get_indexer(movie[order]).astype(np.int32),
         positive=rating[order] > POSITIVE,
     )
 
 
 def order_by_user_and_movie(user: NDArray[np.int32], movie: NDArray[np.int32]) -> Any:
-    """What brings ratings into that order and keeps the last of a pair; nothing to do where they come so, as in most releases."""
+    """Return the index that sorts ratings by user and movie and keeps the last of a pair.
+
+    Most releases are sorted already: then it is a slice, which copies nothing.
+    """
     if ((np.diff(user) > 0) | ((np.diff(user) == 0) & (np.diff(movie) > 0))).all():
         return slice(None)
     order = np.lexsort((movie, user))
@@ -132,23 +131,23 @@ def order_by_user_and_movie(user: NDArray[np.int32], movie: NDArray[np.int32]) -
 
 
 def collect_documents(movies: pandas.DataFrame, tags: pandas.DataFrame | None) -> list[str]:
-    """The words of each movie: its genres, and every tag that anybody gave it."""
+    """Return the words of each movie: its genres, and every tag that a user gave it."""
     words = {
         movie: [] if genres == NO_GENRES else [genres]
         for movie, genres in pair_movies_with_words(movies)
     }
     for movie, tag in [] if tags is None else pair_movies_with_words(tags):
         words.get(movie, []).append(tag)  # a movie that is not in the list can't be an arm
-    return [" ".join(said) for said in words.values()]
+    return [" ".join(each) for each in words.values()]
 
 
 def pair_movies_with_words(table: pandas.DataFrame) -> Iterator[tuple[int, str]]:
-    """Movie ids with genres or a tag."""
+    """Yield pairs of a movie's id and its genres, or of a movie's id and a tag."""
     return zip(*(table[name].tolist() for name in table), strict=True)
 
 
 def compute_features(documents: list[str], dim: int) -> Features:
-    """TF-IDF of the words, reduced to dim by a truncated singular value decomposition, scaled to length 1."""
+    """Compute TF-IDF of the words, reduced to dim by a truncated SVD and scaled to length 1."""
     text = import_extra("sklearn.feature_extraction.text", "datasets", "MovieLensProblem")
     decomposition = import_extra("sklearn.decomposition", "datasets", "MovieLensProblem")
     try:
@@ -160,8 +159,8 @@ def compute_features(documents: list[str], dim: int) -> Features:
     worded = np.flatnonzero(np.diff(weights.indptr))
     if dim >= min(len(worded), weights.shape[1]):
         raise InvalidInput(
-            f"dim={dim} must be smaller than the number of movies with genres or tags ({len(worded)}) "
-            f"and of different words in these ({weights.shape[1]})"
+            f"dim={dim} must be smaller than the number of movies with genres or tags "
+            f"({len(worded)}) and of different words in these ({weights.shape[1]})"
         )
     svd = decomposition.TruncatedSVD(dim, algorithm="arpack", random_state=0)
     table = svd.fit_transform(weights[worded])
@@ -176,12 +175,18 @@ def compute_features(documents: list[str], dim: int) -> Features:
 
 
 def find_movielens_files(folder: str | os.PathLike[str]) -> tuple[Path, Path, Path | None]:
-    """Movies, ratings and, if there are any, tags: as .csv (ml-20m, ml-25m, ml-latest) or as .dat (ml-1m, ml-10m)."""
+    """Return the files of movies, ratings and, if there are any, tags.
+
+    They are .csv files in ml-20m, ml-25m and ml-latest, and .dat files in ml-1m and ml-10m.
+    """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidInput(f"folder must be the path of a MovieLens folder, not {folder!r}")
     where = Path(folder).expanduser()
     looked_for = " or ".join(f"{movies} with {ratings}" for movies, ratings, _ in FORMATS)
-    advice = f"a MovieLens folder has {looked_for}; grouplens.org/datasets/movielens has the releases, as zip files to unpack"
+    advice = (
+        f"a MovieLens folder has {looked_for}; "
+        "grouplens.org/datasets/movielens has the releases, as zip files to unpack"
+    )
     if not where.is_dir():
         raise InvalidInput(f"{where} is not a folder: {advice}")
     for names in FORMATS:
@@ -192,7 +197,7 @@ def find_movielens_files(folder: str | os.PathLike[str]) -> tuple[Path, Path, Pa
 
 
 def read_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
-    """The columns of a file that are asked for, with these types."""
+    """Read columns of a MovieLens file; the values of `columns` are their types."""
     import_extra("pandas", "datasets", "MovieLensProblem")
     try:
         return (read_csv_columns if file.suffix == ".csv" else read_dat_columns)(file, columns)
@@ -203,6 +208,7 @@ def read_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
 
 
 def read_csv_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+    """Read columns of a .csv file, after checking that it has them."""
     import pandas
 
     there = pandas.read_csv(file, nrows=0, encoding="utf-8").columns
@@ -213,18 +219,19 @@ def read_csv_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
             )
     texts = [name for name, kind in columns.items() if kind == "str"]
     keep = {} if not texts else {"keep_default_na": False}  # a tag may be "null"
-    return pandas.read_csv(file, usecols=list(columns), dtype=columns, encoding="utf-8", **keep)[
-        list(columns)
-    ]
+    names = list(columns)
+    return pandas.read_csv(file, usecols=names, dtype=columns, encoding="utf-8", **keep)[names]
 
 
 def read_dat_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
-    """Fields between ::, without a header: userId, movieId, rating, timestamp; movieId, title, genres; userId, movieId, tag, …"""
+    """Read columns of a .dat file, which has fields between :: and no header.
+
+    The fields are userId, movieId, rating, timestamp; or movieId, title, genres; or userId,
+    movieId, tag, timestamp.
+    """
     import pandas
 
-    if (
-        "rating" in columns
-    ):  # millions of lines: a single colon is a separator that pandas is fast with
+    if "rating" in columns:  # millions of lines: pandas is fast with a separator of one character
         kinds = dict(zip((0, 2, 4), columns.values(), strict=True))
         found = pandas.read_csv(file, sep=":", header=None, usecols=list(kinds), dtype=kinds)
         return found.set_axis(list(columns), axis=1)
@@ -233,7 +240,10 @@ def read_dat_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
 
 
 def parse_words_by_movie(file: Path, listed: bool) -> Iterator[tuple[int, str]]:
-    """The movie's id with its genres (movieId::title::genres), or with a tag (userId::movieId::tag::timestamp)."""
+    """Yield the id of a movie and its genres, if the file is `listed`, or the id and a tag.
+
+    Lines are movieId::title::genres or userId::movieId::tag::timestamp.
+    """
     raw = file.read_bytes()
     try:
         text = raw.decode("utf-8")
@@ -248,6 +258,7 @@ def parse_words_by_movie(file: Path, listed: bool) -> Iterator[tuple[int, str]]:
         )
         if len(parts) < 3 or not movie.isdecimal():
             raise InvalidInput(
-                f"{file}, line {number}: {line[:60]!r} does not have the fields of a MovieLens file between ::"
+                f"{file}, line {number}: {line[:60]!r} does not have the fields "
+                "of a MovieLens file between ::"
             )
         yield int(movie), words

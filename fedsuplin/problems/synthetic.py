@@ -17,19 +17,45 @@ from ..contracts.problem import Problem
 from ..contracts.stream import Chunk, Stream
 from ..errors import InvalidInput, PluginError, unknown
 from ..registry import check_plugin, list_parameters, plugins
-from .base import DrawnStream, make_arrival, pick_arrival_parameters
+from .base import DrawnStream, build_spec, make_arrival, pick_arrival_parameters
 
 CONTEXT_LAWS = ("sphere", "ball")
-GENERATORS = ("_lengths", "_noise", "_corruption")
+GENERATORS = ("_lengths", "_noise", "_corruption")  # attributes, and keys of a checkpoint
 
 
 class SyntheticProblem(Problem):
-    """Random contexts on the unit sphere or in the unit ball, a random θ of length 1, noise from a noise model.
+    """A problem with random contexts and one θ for all clients.
 
-    `noise` is "gaussian", "bounded" (σ_t known to the client), "corrupted" (an adversary with a budget) or any noise model;
-    keywords beyond those named are its parameters, or the arrival's where that is a name. `arrival=None` is round-robin for
-    policies that sync all clients, else random.
+    Parameters
+    ----------
+    dim : int
+        The dimension of contexts and θ.
+    n_arms : int
+        The number of arms.
+    n_clients : int
+        The number of clients.
+    arrival : str or arrival pattern, optional
+        Which client plays when. Defaults to rounds for policies that sync all clients, and
+        otherwise to a random client.
+    noise : str or noise model, default "gaussian"
+        How noise is drawn: ``"gaussian"``, ``"bounded"`` (the client sees σ_t), ``"corrupted"``
+        (an adversary with a budget), or any other noise model.
+    noise_scale : float, optional
+        The noise level. Defaults to 0.1 if the noise model has one.
+    contexts : {"sphere", "ball"}, default "sphere"
+        Whether contexts are uniform on the unit sphere or in the unit ball.
+    theta : array of float, optional
+        The parameter θ. Defaults to a random one of length 1.
+    horizon : int, optional
+        The number of pulls. Defaults to as many as a run asks for.
+    seed : int, default 0
+        The seed of everything random.
+    **noise_parameters : object
+        Parameters of the noise model, or of an arrival that is given by name.
 
+    Examples
+    --------
+    >>> from fedsuplin import SyntheticProblem
     >>> problem = SyntheticProblem(dim=5, n_arms=4, n_clients=3, seed=1)
     >>> problem.stream(12, None).take(2).contexts.shape
     (2, 5, 4)
@@ -64,8 +90,8 @@ class SyntheticProblem(Problem):
         of_noise = {
             name: value for name, value in noise_parameters.items() if name not in of_arrival
         }
-        self.noise = self._noise_model(noise, noise_scale, of_noise)
-        self.theta = self._theta(theta)
+        self.noise = self._make_noise_model(noise, noise_scale, of_noise)
+        self.theta = self._make_theta(theta)
         self._parameters = {
             "dim": self.dim,
             "n_arms": self.n_arms,
@@ -82,14 +108,13 @@ class SyntheticProblem(Problem):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Parameters that make it again, unless a part was given as an object: then there are none, and it says so."""
-        if all(isinstance(self._parameters[part], str | None) for part in ("arrival", "noise")):
-            return {"problem": "synthetic", "parameters": dict(self._parameters)}
-        return {"problem": "synthetic", "parameters": None, "shown": repr(self)}
+        """The problem as plain data; `parameters` is None if it can't be made again from it."""
+        return build_spec(self, "synthetic", self._parameters, ("arrival", "noise"))
 
-    def _noise_model(
+    def _make_noise_model(
         self, noise: Any, noise_scale: float | None, parameters: Mapping[str, Any]
     ) -> Any:
+        """Return the noise model of this name with these parameters, or the object itself."""
         if not isinstance(noise, str):
             if parameters or noise_scale is not None:
                 raise InvalidInput(
@@ -104,38 +129,57 @@ class SyntheticProblem(Problem):
         defaults = {"noise_scale": 0.1} if "noise_scale" in takes else {}
         return plugins.create("noise_models", noise, defaults | given)
 
-    def _theta(self, given: Floats | None) -> Floats:
+    def _make_theta(self, given: Floats | None) -> Floats:
+        """Return θ: the given one, or a random one of length 1."""
         if given is None:
-            raw = np.random.default_rng(self._seeds()[0]).standard_normal(self.dim)
+            raw = np.random.default_rng(self._spawn_seeds()[0]).standard_normal(self.dim)
             return raw / np.linalg.norm(raw)
         return check_array("theta", given, (self.dim,))
 
-    def _seeds(self) -> list[np.random.SeedSequence]:
-        """One for each purpose: θ, contexts, lengths, noise, corruption, arrival."""
+    def _spawn_seeds(self) -> list[np.random.SeedSequence]:
+        """Return a seed per purpose: θ, contexts, lengths, noise, corruption, arrival."""
         return np.random.SeedSequence(self.seed).spawn(6)
 
-    # What the algorithm's assumptions are checked against.
+    # The assumptions of an algorithm are checked against these.
     noise_scale = property(lambda self: getattr(self.noise, "noise_scale", None))
     R = property(lambda self: getattr(self.noise, "R", None))
     corruption = property(lambda self: getattr(self.noise, "corruption", None))
 
     def stream(self, horizon: int, arrival: Any) -> Stream:
+        """Return a new stream of this problem's pulls.
+
+        Parameters
+        ----------
+        horizon : int
+            The number of pulls of the run.
+        arrival : arrival pattern or None
+            Which client plays when; None for the problem's own choice.
+
+        Returns
+        -------
+        Stream
+            The pulls, from the first on.
+        """
         return SyntheticStream(self, horizon, arrival)
 
     def __repr__(self) -> str:
         return (
-            f"SyntheticProblem(dim={self.dim}, n_arms={self.n_arms}, n_clients={self.n_clients}, contexts={self.contexts!r}, "
-            f"arrival={self.arrival}, noise={self.noise}, horizon={self.horizon}, seed={self.seed})"
+            f"SyntheticProblem(dim={self.dim}, n_arms={self.n_arms}, n_clients={self.n_clients}, "
+            f"contexts={self.contexts!r}, arrival={self.arrival}, noise={self.noise}, "
+            f"horizon={self.horizon}, seed={self.seed})"
         )
 
 
 class SyntheticStream(DrawnStream):
-    """Draws a SyntheticProblem; one generator for each purpose, so that no choice shifts another's numbers."""
+    """Draw the pulls of a SyntheticProblem.
+
+    Each purpose has its own generator, so that no choice shifts the random numbers of another.
+    """
 
     _problem: SyntheticProblem
 
     def __init__(self, problem: SyntheticProblem, horizon: int, arrival: Any) -> None:
-        _, *seeds, arrival_seed = problem._seeds()
+        _, *seeds, arrival_seed = problem._spawn_seeds()
         super().__init__(problem, horizon, arrival, arrival_seed)
         self._contexts = ContextSource(seeds[0], problem.dim, problem.n_arms)
         self._lengths, self._noise, self._corruption = (
@@ -144,11 +188,14 @@ class SyntheticStream(DrawnStream):
         self.budget = getattr(problem.noise, "budget", np.inf)
 
     def take(self, n: int) -> Chunk:
+        """Draw the next n pulls."""
         problem, start = self._problem, self._start
         self._start += n
-        clients = self._clients(start, n)
-        contexts, rewards = self._contexts_of(clients), self._rewards_of(clients)
+        clients = self._draw_clients(start, n)
+        contexts, rewards = self._draw_contexts(clients), self._look_up_rewards(clients)
         noise, sigma = draw_noise(problem.noise, self._noise, n)
+        corrupts = hasattr(problem.noise, "corrupt")
+        corruption = self._draw_corruption(contexts, rewards) if corrupts else None
         return Chunk(
             contexts=contexts,
             clients=clients,
@@ -156,37 +203,38 @@ class SyntheticStream(DrawnStream):
             sigma=sigma,
             theta=problem.theta,
             rewards=rewards,
-            corruption=self._corrupt(contexts, rewards)
-            if hasattr(problem.noise, "corrupt")
-            else None,
+            corruption=corruption,
         )
 
     def position(self) -> dict[str, Any]:
+        """Return the number of the next pull and the state of each generator, for a checkpoint."""
         generators = {name: getattr(self, name).bit_generator.state for name in GENERATORS}
         return {"start": self._start, "contexts": self._contexts.position, **generators}
 
     def resume(self, position: dict[str, Any]) -> None:
+        """Continue from a position."""
         self._start, self._contexts.position = int(position["start"]), position["contexts"]
         for name in GENERATORS:
             getattr(self, name).bit_generator.state = position[name]
 
-    def _contexts_of(self, clients: Clients) -> Floats:
-        """Of length 1, or of a length whose d-th power is uniform, which fills the ball evenly; whoever plays."""
+    def _draw_contexts(self, clients: Clients) -> Floats:
+        """Draw contexts on the sphere, or in the ball: the d-th power of the length is uniform."""
         problem, n = self._problem, len(clients)
         lengths = (
             self._lengths.random((n, problem.n_arms)) ** (1 / problem.dim)
             if problem.contexts == "ball"
             else None
         )
-        packed = self._room(n)
+        packed = self._reserve_contexts(n)
         self._contexts.fill(packed, lengths)
         return packed
 
-    def _rewards_of(self, clients: Clients) -> Floats | None:
-        """Mean rewards where they are not θᵀx."""
+    def _look_up_rewards(self, clients: Clients) -> Floats | None:
+        """Return the mean rewards, if they are not θᵀx."""
         return None
 
-    def _corrupt(self, contexts: Floats, rewards: Floats | None) -> Floats:
+    def _draw_corruption(self, contexts: Floats, rewards: Floats | None) -> Floats:
+        """Return what the noise model adds to each reward, after checking it."""
         means = rewards
         if means is None:
             assert self._problem.theta is not None  # where there is none, rewards are given
@@ -205,7 +253,7 @@ class SyntheticStream(DrawnStream):
 
 
 def draw_noise(noise: Any, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """What a noise model draws, looked at: it may be anybody's."""
+    """Return the noise and noise levels that a noise model draws, after checking them."""
     values, sigma = (np.ascontiguousarray(array, dtype=np.float64) for array in noise.draw(rng, n))
     if (
         values.shape != (n,)
@@ -214,6 +262,7 @@ def draw_noise(noise: Any, rng: np.random.Generator, n: int) -> tuple[Floats, Fl
         or not ((sigma >= 0) & (sigma < np.inf)).all()
     ):
         raise PluginError(
-            f"noise model {noise!r}: draw must give {n} finite numbers and {n} noise levels of at least 0"
+            f"noise model {noise!r}: draw must give {n} finite numbers "
+            f"and {n} noise levels of at least 0"
         )
     return values, sigma

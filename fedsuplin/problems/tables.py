@@ -21,23 +21,38 @@ if TYPE_CHECKING:
     import pandas
 
 
-MISSING = ("error", "model")
+MISSING = ("error", "model")  # what may be done about missing rewards
 TABLE_SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
 
 
 class TableProblem(ArrayProblem):
-    """An ArrayProblem that knows what its numbers were called in the table that it was made from: `problem_from_table` makes one.
+    """An ArrayProblem with the labels of the table that :func:`problem_from_table` read.
 
-    >>> table = {"round": [1, 1, 2, 2], "client": ["b", "b", "a", "a"], "reward": [0, 1, 1, 0], "x": [0.1, 0.9, 0.8, 0.2]}
+    Parameters
+    ----------
+    *arrays : array
+        Contexts and clients, as in an ArrayProblem.
+    clients : list
+        The label of each client in the table.
+    rounds : list
+        The label of each round, in the order in which they are played.
+    features : list of str
+        The names of the features.
+    **given : object
+        Further keywords of an ArrayProblem.
+
+    Examples
+    --------
+    >>> from fedsuplin import problem_from_table
+    >>> table = {"round": [1, 1, 2, 2], "client": ["b", "b", "a", "a"]}
+    >>> table |= {"reward": [0, 1, 1, 0], "x": [0.1, 0.9, 0.8, 0.2]}
     >>> problem = problem_from_table(table)
     >>> problem.client_labels, problem.round_labels, problem.feature_names
     (['a', 'b'], [1, 2], ['x'])
     """
 
     client_labels: list[Any]
-    """What client 0, 1, … was called."""
     round_labels: list[Any]
-    """What each round was called, in the order in which they are played."""
     feature_names: list[str]
 
     def __init__(
@@ -63,21 +78,57 @@ def problem_from_table(
     noise_scale: float | None = None,
     scale_contexts: bool = False,
 ) -> TableProblem:
-    """The problem that a long table describes: a row for each arm of a round, with its features and its reward.
+    """Make a problem from a long table, with one row per arm of a round.
 
-    `table` is a DataFrame (or has `to_pandas`), a dict of columns, or the path of a Parquet or CSV file. `round`, `client` and
-    `reward` name its columns; `features` are the others unless given. Rounds are played in the order of their values, and so
-    are clients numbered, whatever they are called; the arms of a round keep the order of its rows. A round may have fewer
-    arms than another. Contexts longer than 1 are refused unless `scale_contexts=True`, which divides all by the longest.
+    Rounds are played in the order of their values, and clients are numbered in the order of
+    theirs. The arms of a round keep the order of its rows. Rounds may differ in their number of
+    arms.
 
-    In logged feedback the reward of the arm that was played is known and the others are missing (NaN). That is an error,
-    unless `missing="model"`: then a ridge regression on the known rewards (`ridge` is its λ) gives θ̂, and the problem is
-    semi-synthetic. All rewards, the known ones too, are θ̂ᵀx plus noise drawn (with `seed`) from the centred residuals;
-    `noise_scale` is their standard deviation, and regret is against θ̂. This is the direct method: it says how policies
-    would do if θ̂ were the truth, and is as wrong as the model is. Replay, which keeps only those rounds of the log where
-    the policy chooses what was played, is not done.
+    In logged feedback only the reward of the arm that was played is known; the others are missing
+    (NaN). With ``missing="model"`` a ridge regression on the known rewards gives θ̂, and all
+    rewards, the known ones too, become θ̂ᵀx plus noise drawn from the centred residuals. This is
+    the direct method: it shows how policies would do if θ̂ were the truth, and is as wrong as the
+    model is.
 
-    >>> table = {"round": [1, 1, 2, 2, 2], "client": list("aabbb"), "reward": [0, 1, 1, 0, 0], "x": [0.1, 0.9, 0.8, 0.2, 0.4]}
+    Parameters
+    ----------
+    table : pandas.DataFrame, dict of columns, str or os.PathLike
+        The table, an object with ``to_pandas``, or the path of a Parquet or CSV file.
+    round : str, default "round"
+        The column with the round.
+    client : str, default "client"
+        The column with the client.
+    reward : str, default "reward"
+        The column with the reward.
+    features : list of str, optional
+        The columns with the features of an arm. Defaults to all other columns.
+    missing : {"error", "model"}, default "error"
+        What to do if rewards are missing.
+    ridge : float, default 1.0
+        The λ of the ridge regression.
+    seed : int, default 0
+        The seed of the noise that is drawn from the residuals.
+    noise_scale : float, optional
+        The noise level that algorithms are made for. Defaults to the standard deviation of the
+        residuals with ``missing="model"``.
+    scale_contexts : bool, default False
+        Divide all contexts by the longest, instead of refusing those longer than 1.
+
+    Returns
+    -------
+    TableProblem
+        An ArrayProblem with ``client_labels``, ``round_labels`` and ``feature_names``.
+
+    Raises
+    ------
+    InvalidInput
+        If the table can't be read, a column is missing, or rewards are missing.
+
+    Examples
+    --------
+    >>> from fedsuplin import problem_from_table
+    >>> table = {"round": [1, 1, 2, 2, 2], "client": list("aabbb")}
+    >>> table |= {"reward": [0, 1, 1, 0, 0], "x": [0.1, 0.9, 0.8, 0.2, 0.4]}
     >>> problem = problem_from_table(table)
     >>> problem.horizon, problem.n_arms, problem.n_clients, problem.dim
     (2, 3, 2, 1)
@@ -110,6 +161,7 @@ def problem_from_table(
 
 
 def load_frame(table: Any) -> pandas.DataFrame:
+    """Return the table as a DataFrame with rows and unique column names."""
     pandas = import_extra("pandas", "datasets", "problem_from_table")
     if isinstance(table, (str, os.PathLike)):
         table = read_table_file(Path(table), pandas)
@@ -122,7 +174,8 @@ def load_frame(table: Any) -> pandas.DataFrame:
             raise InvalidInput(f"the columns of the table do not fit together: {error}") from None
     if not isinstance(table, pandas.DataFrame):
         raise InvalidInput(
-            f"a table is a DataFrame, a dict of columns, or the path of a Parquet or CSV file, not {type(table).__name__}"
+            "a table is a DataFrame, a dict of columns, or the path of a Parquet or CSV file, "
+            f"not {type(table).__name__}"
         )
     if not table.columns.is_unique:
         raise InvalidInput(
@@ -134,9 +187,10 @@ def load_frame(table: Any) -> pandas.DataFrame:
 
 
 def read_table_file(path: Path, pandas: Any) -> pandas.DataFrame:
+    """Read a Parquet or CSV file."""
     if not path.name.endswith(TABLE_SUFFIXES):
         raise InvalidInput(
-            f"{path}: the name of a table's file ends in {', '.join(TABLE_SUFFIXES)}"
+            f"{path}: the name of a table's file must end in {', '.join(TABLE_SUFFIXES)}"
         )
     if not path.exists():
         raise InvalidInput(f"{path} does not exist")
@@ -153,11 +207,9 @@ def read_table_file(path: Path, pandas: Any) -> pandas.DataFrame:
 def select_features(
     frame: pandas.DataFrame, special: tuple[str, str, str], features: Sequence[str] | None
 ) -> list[str]:
-    names = (
-        [name for name in frame.columns if name not in special]
-        if features is None
-        else list(features)
-    )
+    """Return the names of the feature columns, after checking that all columns are there."""
+    others = [name for name in frame.columns if name not in special]
+    names = others if features is None else list(features)
     for name in (*special, *names):
         if name not in frame.columns:
             raise InvalidInput(
@@ -169,7 +221,7 @@ def select_features(
 
 
 def rank_values(frame: pandas.DataFrame, name: str) -> tuple[list[Any], Counts]:
-    """The different values of a column in order, and for each row which of them it has."""
+    """Return the different values of a column in order, and the rank of each row's value."""
     column = frame[name]
     if column.isna().any():
         raise InvalidInput(
@@ -189,7 +241,7 @@ def rank_values(frame: pandas.DataFrame, name: str) -> tuple[list[Any], Counts]:
 
 
 def read_numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = False) -> Floats:
-    """Columns as floats, a row a row of the table."""
+    """Return columns as floats, one row per row of the table."""
     for name in names:
         try:
             values = frame[name].to_numpy(np.float64, na_value=np.nan)
@@ -206,37 +258,41 @@ def read_numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = Fal
 
 
 def fill_rounds(at: tuple[Counts, Counts], values: NDArray[Number]) -> NDArray[Number]:
-    """Rows of the table as rounds × arms (× features), zero where a round has no such arm."""
+    """Return rows of the table as rounds × arms (× features), 0 where a round has no such arm."""
     out = np.zeros((at[0].max() + 1, at[1].max() + 1, *values.shape[1:]), values.dtype)
     out[at] = values
     return out
 
 
 def find_clients_of_rounds(which: Counts, who: Counts, rounds: list[Any], name: str) -> Counts:
+    """Return the client of each round, after checking that all rows of a round have the same."""
     playing = np.zeros(len(rounds), np.int64)
     playing[which] = who
     differs = playing[which] != who
     if differs.any():
         raise InvalidInput(
-            f"round {rounds[which[differs.argmax()]]!r} has rows of several {name!r}: one client plays a round"
+            f"round {rounds[which[differs.argmax()]]!r} has rows of several {name!r}: "
+            "one client plays a round"
         )
     return playing
 
 
 def refuse_missing_rewards(rewards: Floats, mask: Flags, rounds: list[Any]) -> None:
+    """Raise an error if a reward is missing."""
     unseen = np.isnan(rewards)
     if unseen.any():
         row, arm = np.argwhere(unseen)[0]
         raise InvalidInput(
-            f"{unseen.sum()} of {mask.sum()} rewards are missing, the first in round {rounds[row]!r}, arm {arm}: give the reward "
-            'of every arm, or missing="model", which fits a ridge regression to the known ones and plays that instead'
+            f"{unseen.sum()} of {mask.sum()} rewards are missing, the first in round "
+            f'{rounds[row]!r}, arm {arm}: give the reward of every arm, or missing="model", '
+            "which fits a ridge regression to the known ones and plays that instead"
         )
 
 
 def model_missing_rewards(
     contexts: Floats, rewards: Floats, mask: Flags, ridge: float, seed: int
 ) -> dict[str, Any]:
-    """θ̂ = (λI + Σ x xᵀ)⁻¹ Σ r x over the known rewards, and noise from what it leaves unexplained."""
+    """Fit θ̂ = (λI + Σ x xᵀ)⁻¹ Σ r x to the known rewards, and draw noise from its residuals."""
     known = mask & ~np.isnan(rewards)
     if not known.any():
         raise InvalidInput("every reward is missing: a model needs some that are known")

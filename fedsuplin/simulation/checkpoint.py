@@ -1,4 +1,4 @@
-"""When and what a run writes so that it can resume, and Ctrl-C."""
+"""Checkpoints of a run: when one is written, what it holds, how a run resumes, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .._shared.checks import check_positive_integer
 from .._shared.differences import find_differences, keep_shortest_names
 from .._shared.plain_data import encode_for_json
 from .._shared.version import __version__
+from ..contracts.problem import Problem
+from ..contracts.stream import Stream
 from ..errors import InvalidInput
 from .phases import PhaseRunner
 from .recorder import Recorder
 
-SECONDS_BETWEEN = 60.0  # between checkpoints, where nobody says how many pulls
+SECONDS_BETWEEN = 60.0  # between checkpoints, unless the number of pulls is given
 
 
 class CheckpointKeeper:
-    """Decides when a run is written to its file, and does it."""
+    """Decide when a run is written to its checkpoint file, and write and read that file."""
 
     def __init__(
         self, path: str | os.PathLike[str], every: int | None, identity: Mapping[str, Any]
     ) -> None:
-        self.path, self._every = (
-            Path(path),
-            None if every is None else check_positive_integer("every", every),
-        )
+        self.path = Path(path)
+        self._every = None if every is None else check_positive_integer("checkpoint_every", every)
         self._identity = json.loads(
             json.dumps({"fedsuplin": __version__, **identity}, default=encode_for_json)
         )
@@ -44,39 +44,42 @@ class CheckpointKeeper:
             raise InvalidInput(f"checkpoint={str(path)!r}: there is no folder {self.path.parent}")
 
     def load(self) -> tuple[dict[str, AnyArray], dict[str, Any]] | None:
-        """What is in the file, if it is there, and of this very run."""
+        """Read the file, after checking that it belongs to this run; None if there is no file."""
         if not self.path.exists():
             return None
         arrays, rest = read_archive(self.path)
-        told = keep_shortest_names(find_differences(rest["identity"], self._identity))
-        if told:
+        differences = keep_shortest_names(find_differences(rest["identity"], self._identity))
+        if differences:
             raise InvalidInput(
-                f"{self.path} is of another run: {'; '.join(told[:3])}. It was left as it is: give another name, or remove it"
+                f"{self.path} is the checkpoint of another run: {'; '.join(differences[:3])}. "
+                "The file was not changed: choose another name, or remove it"
             )
         return arrays, rest
 
-    def resumed(self, played: int) -> None:
-        """The file holds the run up to there."""
+    def mark_resumed(self, played: int) -> None:
+        """Note that the file already holds the run up to this pull."""
         self._written_at = played
 
-    def room(self, played: int) -> int | None:
-        """How many pulls until the next checkpoint; None if the clock decides."""
+    def count_pulls_left(self, played: int) -> int | None:
+        """Return how many pulls remain until the next checkpoint; None if the clock decides."""
         return None if self._every is None else self._every - played % self._every
 
-    def due(self, played: int) -> bool:
+    def is_due(self, played: int) -> bool:
+        """Return whether a checkpoint should be written after this many pulls."""
         if self._every is not None:
             return played % self._every == 0
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
     def write(self, played: int, arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> None:
+        """Write the file, unless it already holds the run up to this pull."""
         if played == self._written_at:
             return
         write_archive(self.path, arrays, {"identity": self._identity, **rest})
         self._last, self._written_at = time.monotonic(), played
 
 
-def identify_run(recorder: Recorder, problem: Any, record: str | int) -> dict[str, Any]:
-    """What makes this run this run, and another's checkpoint no use to it."""
+def identify_run(recorder: Recorder, problem: Problem, record: str | int) -> dict[str, Any]:
+    """Collect what distinguishes this run; a checkpoint that differs in any of it is refused."""
     return {
         "algorithm": recorder.algorithm.spec,
         "problem": problem.spec,
@@ -88,10 +91,10 @@ def identify_run(recorder: Recorder, problem: Any, record: str | int) -> dict[st
 
 
 def save_checkpoint(
-    keeper: CheckpointKeeper, recorder: Recorder, stream: Any, phases: PhaseRunner | None
+    keeper: CheckpointKeeper, recorder: Recorder, stream: Stream, phases: PhaseRunner | None
 ) -> None:
-    """Everything that the rest of the run depends on, and what has been recorded so far."""
-    arrays = {**state_of(recorder.engine), **recorder.recorded()}
+    """Write everything that the rest of the run depends on, and the rows recorded so far."""
+    arrays = {**state_of(recorder.engine), **recorder.collect_rows()}
     rest = {
         "position": stream.position() if hasattr(stream, "position") else None,
         "phases": None if phases is None else phases.ended,
@@ -102,35 +105,41 @@ def save_checkpoint(
 
 
 def resume_run(
-    keeper: CheckpointKeeper, recorder: Recorder, stream: Any, phases: PhaseRunner | None, size: int
+    keeper: CheckpointKeeper,
+    recorder: Recorder,
+    stream: Stream,
+    phases: PhaseRunner | None,
+    size: int,
 ) -> None:
-    """Bring a run that has not begun to where its checkpoint is, if there is one."""
+    """Bring a run that has not begun to the state of its checkpoint, if there is one."""
     found = keeper.load()
     if found is None:
         return
     arrays, rest = found
     try:
         if phases is not None:
-            phases.again(rest["phases"])
+            phases.replay(rest["phases"])
         restore(recorder.engine, arrays)
         recorder.resume(arrays)
-        keeper.resumed(recorder.played)
+        keeper.mark_resumed(recorder.played)
         recorder.loop_time, recorder.earlier = float(rest["loop_time"]), float(rest["wall_time"])
         if rest["position"] is not None:
             stream.resume(rest["position"])
             return
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise InvalidInput(
-            f"{keeper.path} does not fit this run: {error}; it was left as it is"
+            f"{keeper.path} does not fit this run: {error}; the file was not changed"
         ) from error
-    for start in range(
-        0, recorder.played, size
-    ):  # a stream that can't jump is played again, without the players
+    # A stream that can't jump is read again from its beginning, without playing it.
+    for start in range(0, recorder.played, size):
         stream.take(min(size, recorder.played - start))
 
 
 class Interruptions:
-    """Ctrl-C during a run that is kept waits for the end of the chunk, so that what is kept is whole. A second one does not."""
+    """Delay Ctrl-C until the end of a chunk, so that a checkpoint is whole.
+
+    A second Ctrl-C acts at once.
+    """
 
     def __init__(self, deferred: bool) -> None:
         self.any = False
@@ -146,6 +155,7 @@ class Interruptions:
             signal.signal(signal.SIGINT, self._before)
 
     def _note(self, *_: Any) -> None:
+        """Remember the first Ctrl-C, and raise at the second."""
         if self.any:
             raise KeyboardInterrupt
         self.any = True

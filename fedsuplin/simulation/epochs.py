@@ -1,30 +1,30 @@
-"""Runs of a Doubling, epoch by epoch, as one result."""
+"""Runs of a Doubling: one engine per epoch, joined into one result."""
 
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext.loop import Engine
 from fedsuplin_ext.state import state_of
 
 from .._shared.arrays import AnyArray, Counts
+from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import Doubling
-from ..errors import FedsuplinError, InterruptedRun, InvalidInput
-from .loop import Progress, choose_chunk_size, play_stream
-from .phases import PhaseRunner
-from .preparing import check_together, choose_arrival, derive_decision_key
+from ..contracts.problem import Problem
+from ..errors import FedsuplinError, InvalidInput
+from .loop import Progress, choose_chunk_size, play_stream, warn_of_interruption
+from .phases import begin_phases
+from .preparing import check_together, choose_arrival, make_engine
 from .recorder import Recorder, list_recorded_pulls
 from .result import BY_PULL, COUNTS, SUMS, RunResult
 
 
 def run_epochs(
     doubling: Doubling,
-    problem: Any,
+    problem: Problem,
     length: int,
     *,
     record: str | int,
@@ -32,79 +32,70 @@ def run_epochs(
     chunk: int | None,
     kernels: str | None,
 ) -> RunResult:
-    """Each epoch with an engine of its own. Contexts, noise and clients are those of a run that knows the horizon."""
+    """Play a Doubling, each epoch with an engine of its own.
+
+    Contexts, noise and clients are those of a run with a known horizon of the same length.
+    """
     algorithm = doubling.algorithm(0)
     check_together(algorithm, problem)
     stream = problem.stream(length, choose_arrival(algorithm, problem, length))
     began, budget = time.perf_counter(), stream.budget
     ended: list[RunResult] = []
 
-    def told(recorder: Recorder, complete: bool) -> RunResult:
+    def build_whole_result(recorder: Recorder, complete: bool) -> RunResult:
         spec = {
             "algorithm": build_epochs_spec(doubling, recorder.algorithm),
             "problem": problem.spec,
             "horizon": length,
         }
-        whole = join_results(
-            [*ended, recorder.result(problem, complete)], list_recorded_pulls(record, length)
-        )
+        parts = [*ended, recorder.build_result(problem, complete)]
+        whole = join_results(parts, list_recorded_pulls(record, length))
         return replace(whole, spec=spec, wall_time=time.perf_counter() - began)
 
     for epoch in doubling.epochs(length):
         algorithm = doubling.algorithm(epoch.number)
-        engine = Engine(
-            algorithm,
-            budget=budget,
-            kernels=kernels,
-            key=derive_decision_key(problem, epoch.number),
-        )
-        phases = PhaseRunner(algorithm, problem, engine) if algorithm.kernel == "phased" else None
+        engine = make_engine(algorithm, problem, budget, kernels, epoch.number)
+        phases = begin_phases(algorithm, problem, engine)
         recorder = Recorder(
             engine, algorithm, record, epoch.n_pulls, first=epoch.begins, total=length
         )
+        size = choose_chunk_size(algorithm, chunk)
         try:
-            play_stream(
-                recorder, stream, choose_chunk_size(algorithm, chunk), progress, phases, None
-            )
+            play_stream(recorder, stream, size, progress, phases, None)
         except KeyboardInterrupt:
-            warnings.warn(
-                "interrupted: the result holds what was recorded until now",
-                InterruptedRun,
-                stacklevel=3,
-            )
-            return told(recorder, complete=False)
+            warn_of_interruption(stacklevel=3)
+            return build_whole_result(recorder, complete=False)
         except FedsuplinError as error:
-            error.result = told(recorder, complete=False)
+            error.result = build_whole_result(recorder, complete=False)
             raise
         if recorder.pull < length:
-            ended.append(recorder.result(problem, complete=True))
+            ended.append(recorder.build_result(problem, complete=True))
             budget = float(state_of(engine)["sums"][len(SUMS)])  # what the adversary has left
-    return told(recorder, complete=True)
+    return build_whole_result(recorder, complete=True)
 
 
-def build_epochs_spec(doubling: Doubling, last: Any) -> dict[str, Any]:
-    """That of the last epoch, whose horizon was not the run's, and how all of them are made."""
+def build_epochs_spec(doubling: Doubling, last: Algorithm) -> dict[str, Any]:
+    """Build the spec of a whole run: that of its last epoch, without horizon, plus the doubling."""
     try:
         how = doubling.spec["doubling"]
-    except InvalidInput:  # of objects: the result says so when it is to be made again
+    except InvalidInput:  # made of objects; the error is raised when the run is rebuilt
         how = None
     return {**last.spec, "horizon": None, "doubling": how}
 
 
 def join_results(parts: list[RunResult], at: Counts) -> RunResult:
-    """Curves that go on where the last epoch ended, with a row after each of the pulls in `at`, and at the end."""
-    pulls = np.concatenate(
-        [
-            part.pulls + before
-            for part, before in zip(parts, sum_before_each([p.n_pulls for p in parts]), strict=True)
-        ]
-    )
+    """Join the results of epochs: each curve continues where the epoch before it ended.
+
+    Rows are kept after each of the pulls in `at`, and at the end.
+    """
+    pulls = join_curves([part.pulls for part in parts], [part.n_pulls for part in parts])
     rows = np.isin(pulls, at)
     rows[-1:] = True
-    curves: dict[str, Any] = {
-        name: join_curves([getattr(part, name) for part in parts])[rows]
-        for name in (*SUMS, *COUNTS)
-    }
+    curves: dict[str, Any] = {}
+    for name in (*SUMS, *COUNTS):
+        of_epochs = [getattr(part, name) for part in parts]
+        ends = [curve[-1] if len(curve) else 0 for curve in of_epochs]
+        curves[name] = join_curves(of_epochs, ends)[rows]
     by_pull: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in BY_PULL
@@ -112,9 +103,7 @@ def join_results(parts: list[RunResult], at: Counts) -> RunResult:
     }
     n_layers = max(len(part.layer_pulls) for part in parts)
     return replace(
-        parts[
-            -1
-        ],  # versions, seed and departures; and of plugins that keep state, what they ended with
+        parts[-1],  # has versions, seed, departures, and the final state of plugins
         pulls=pulls[rows],
         **curves,
         **by_pull,
@@ -126,17 +115,12 @@ def join_results(parts: list[RunResult], at: Counts) -> RunResult:
     )
 
 
-def join_curves(curves: list[AnyArray]) -> AnyArray:
-    """Each raised by where those before it ended."""
-    ends = [curve[-1] if len(curve) else 0 for curve in curves]
-    return np.concatenate(
-        [curve + before for curve, before in zip(curves, sum_before_each(ends), strict=True)]
-    )
-
-
-def sum_before_each(ends: list[Any]) -> list[Any]:
-    return [sum(ends[:i]) for i in range(len(ends))]
+def join_curves(curves: list[AnyArray], ends: list[Any]) -> AnyArray:
+    """Concatenate cumulative curves, each raised by the sum of the `ends` before it."""
+    before = [sum(ends[:i]) for i in range(len(ends))]
+    return np.concatenate([curve + start for curve, start in zip(curves, before, strict=True)])
 
 
 def pad_to_length(values: Counts, length: int) -> Counts:
+    """Append zeros up to this length."""
     return np.pad(values, (0, length - len(values)))

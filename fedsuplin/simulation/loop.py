@@ -1,30 +1,30 @@
-"""Feed chunks of a stream to the engine."""
+"""The loop of a run: take chunks from a stream and give them to the engine."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
-from typing import Any
 
 from fedsuplin_ext import norms
 
 from .._shared.checks import check_positive_integer
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.failures import build_failure
-from ..contracts.stream import check_chunk
-from ..errors import FedsuplinError, InvalidInput, PluginError
+from ..contracts.stream import Chunk, Stream, check_chunk
+from ..errors import FedsuplinError, InterruptedRun, InvalidInput, PluginError
 from .checkpoint import CheckpointKeeper, Interruptions, save_checkpoint
 from .phases import PhaseRunner
 from .recorder import Recorder
 
-CHUNK_BYTES = (
-    4 << 20
-)  # of contexts: small enough to stay in the cache, large enough that Python between chunks is not seen
+# Bytes of contexts: few enough to stay in the cache, enough to hide the Python between two chunks.
+CHUNK_BYTES = 4 << 20
 CHUNK_FLOPS = 2e8  # a chunk takes well under a second on any CPU, so that Ctrl-C is answered
 Progress = Callable[[int, int], None]
 
 
 def choose_chunk_size(algorithm: Algorithm, given: int | None = None) -> int:
+    """Return the number of pulls per chunk: the given one, or one that suits cache and Ctrl-C."""
     if given is not None:
         return check_positive_integer("chunk", given)
     lanes = norms.pad(algorithm.n_arms)
@@ -35,28 +35,25 @@ def choose_chunk_size(algorithm: Algorithm, given: int | None = None) -> int:
 
 def play_stream(
     recorder: Recorder,
-    stream: Any,
+    stream: Stream,
     size: int,
     progress: Progress | None,
     phases: PhaseRunner | None,
     keeper: CheckpointKeeper | None,
 ) -> None:
+    """Play a stream in chunks to the recorder's end, writing checkpoints if a keeper is given."""
     with Interruptions(deferred=keeper is not None) as interruptions:
         while recorder.played < recorder.length:
-            room = (
-                recorder.length - recorder.played
-                if keeper is None
-                else keeper.room(recorder.played)
-            )
-            chunk = take_chunk(
-                stream, min(size, recorder.length - recorder.played, room or size), recorder
-            )
+            n = min(size, recorder.length - recorder.played)
+            if keeper is not None:
+                n = min(n, keeper.count_pulls_left(recorder.played) or n)
+            chunk = take_chunk(stream, n, recorder)
             before = time.perf_counter()
             play_chunk(recorder, chunk, phases)
             recorder.loop_time += time.perf_counter() - before
             if keeper is not None and (
                 interruptions.any
-                or keeper.due(recorder.played)
+                or keeper.is_due(recorder.played)
                 or recorder.played == recorder.length
             ):
                 save_checkpoint(keeper, recorder, stream, phases)
@@ -66,8 +63,8 @@ def play_stream(
                 progress(recorder.pull, recorder.total)
 
 
-def play_chunk(recorder: Recorder, chunk: Any, phases: PhaseRunner | None) -> None:
-    """A chunk to its end; between two phases of a policy that has them, the next one is worked out."""
+def play_chunk(recorder: Recorder, chunk: Chunk, phases: PhaseRunner | None) -> None:
+    """Play a chunk to its end; whenever a phase of a phased policy is over, begin the next one."""
     engine, start, n, status = recorder.engine, recorder.played, 0, ""
     while status != "done":
         try:
@@ -83,8 +80,8 @@ def play_chunk(recorder: Recorder, chunk: Any, phases: PhaseRunner | None) -> No
             raise build_failure(engine, status, recorder.pull, int(chunk.clients[n]))
 
 
-def take_chunk(stream: Any, n: int, recorder: Recorder) -> Any:
-    """The next n pulls. A problem, an arrival or a noise model may be anybody's: whatever it raises ends the run, not more."""
+def take_chunk(stream: Stream, n: int, recorder: Recorder) -> Chunk:
+    """Take the next n pulls from a stream; what a plugin's stream raises becomes a PluginError."""
     try:
         chunk = stream.take(n)
     except FedsuplinError:
@@ -97,3 +94,12 @@ def take_chunk(stream: Any, n: int, recorder: Recorder) -> Any:
     if not stream.checked:
         check_chunk(chunk, n, recorder.pull, recorder.algorithm.n_arms)
     return chunk
+
+
+def warn_of_interruption(stacklevel: int) -> None:
+    """Warn that Ctrl-C stopped the run; `stacklevel` counts the frames up to the user's call."""
+    warnings.warn(
+        "interrupted: the result holds what was recorded until now",
+        InterruptedRun,
+        stacklevel=stacklevel + 1,
+    )

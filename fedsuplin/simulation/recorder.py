@@ -15,14 +15,15 @@ from .._shared.arrays import AnyArray, Counts, Floats
 from .._shared.checks import check_positive_integer
 from .._shared.version import __version__
 from ..algorithm.algorithm import Algorithm
+from ..contracts.problem import Problem
 from ..errors import InvalidInput
 from .result import BY_PULL, COUNTS, SUMS, RunResult
 
-LOG_POINTS = 400
+LOG_POINTS = 400  # rows of record="log", before those that round to the same pull are merged
 
 
 class Recorder:
-    """The arrays that the engine writes into, and from them the RunResult."""
+    """Hold the arrays that the engine writes into, and build the RunResult from them."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Recorder:
         first: int = 0,
         total: int | None = None,
     ) -> None:
-        """For `length` pulls, those from `first` on of a run that has `total` in all."""
+        """Record `length` pulls, those from `first` on of a run that has `total` in all."""
         self.engine, self.algorithm, self.length, self.played = engine, algorithm, length, 0
         self.first, self.total = first, total or length
         self.loop_time, self.earlier, self.began = 0.0, 0.0, time.perf_counter()
@@ -47,16 +48,18 @@ class Recorder:
 
     @property
     def pull(self) -> int:
-        """Where the whole run is."""
+        """The number of pulls played in the whole run."""
         return self.first + self.played
 
     @property
     def wall_time(self) -> float:
+        """Seconds since the run began, with those before it was resumed."""
         return self.earlier + time.perf_counter() - self.began
 
-    def result(self, problem: Any, complete: bool) -> RunResult:
+    def build_result(self, problem: Problem, complete: bool) -> RunResult:
+        """Build the RunResult of what was played so far."""
         engine, algorithm = self.engine, self.algorithm
-        pulls, sums, counts = self._rows()
+        pulls, sums, counts = self._finish_rows()
         n = int(engine.client_pulls.sum())
         by_pull: dict[str, Any] = (
             {}
@@ -87,13 +90,14 @@ class Recorder:
             versions=list_software_versions(engine.kernels),
         )
 
-    def recorded(self) -> dict[str, AnyArray]:
-        """For a checkpoint: the rows so far."""
+    def collect_rows(self) -> dict[str, AnyArray]:
+        """Collect the rows recorded so far, for a checkpoint."""
         rows = self.engine.recorded
         by_pull = {} if self.by_pull is None else {"recorded_by_pull": self.by_pull[: self.played]}
         return {"recorded_sums": self.sums[:rows], "recorded_counts": self.counts[:rows], **by_pull}
 
     def resume(self, arrays: dict[str, AnyArray]) -> None:
+        """Take over the rows of a checkpoint; the engine must have its state already."""
         rows = self.engine.recorded
         self.played = int(arrays["totals"][0])
         if not 0 <= self.played <= self.length or rows > len(self.at):
@@ -106,8 +110,8 @@ class Recorder:
         if self.by_pull is not None:
             self.by_pull[: self.played] = arrays["recorded_by_pull"]
 
-    def _rows(self) -> tuple[Counts, Floats, Counts]:
-        """The rows recorded so far; a run that was stopped between two of them gets one more, for where it stopped."""
+    def _finish_rows(self) -> tuple[Counts, Floats, Counts]:
+        """Return the rows so far, with one more if the run was stopped between two of them."""
         rows, now = self.engine.recorded, self.engine.totals_now
         pulls, sums, counts = self.at[:rows], self.sums[:rows], self.counts[:rows]
         if now["pulls"] > (pulls[-1] if rows else 0):
@@ -118,7 +122,7 @@ class Recorder:
 
 
 def list_recorded_pulls(record: str | int, length: int) -> Counts:
-    """After which pulls a row is recorded; the last one always is."""
+    """Return the pulls after which a row is recorded; the last pull is always one of them."""
     if record == "all":
         return np.arange(1, length + 1)
     if record == "log":
@@ -131,14 +135,14 @@ def list_recorded_pulls(record: str | int, length: int) -> Counts:
     return np.unique(np.append(np.arange(every, length + 1, every), length))
 
 
-def collect_notices(algorithm: Algorithm, problem: Any) -> dict[str, Any]:
-    """What somebody who reads the result should know, where there is such a thing."""
+def collect_notices(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
+    """Return the notices that a result shows its reader, as an entry of its spec; empty if none."""
     overstated = algorithm.overstated(problem)
     return {} if overstated is None else {"notices": [overstated]}
 
 
 def list_software_versions(kernels: str) -> dict[str, str]:
-    """What a result was computed with."""
+    """Return the versions of everything that a result was computed with."""
     return {
         "fedsuplin": __version__,
         "python": platform.python_version(),

@@ -1,30 +1,34 @@
-"""Play one algorithm on one problem."""
+"""The function run: play one algorithm on one problem."""
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
 from typing import Any
 
-from fedsuplin_ext.loop import Engine
-
 from ..algorithm.algorithm import Algorithm
-from ..algorithm.composing import compose_recipe, list_keywords
 from ..algorithm.doubling import Doubling
-from ..contracts.variant import AXES, Variant
-from ..errors import FedsuplinError, InterruptedRun, InvalidInput
+from ..contracts.problem import Problem
+from ..contracts.variant import Variant
+from ..errors import FedsuplinError, InvalidInput
 from .checkpoint import CheckpointKeeper, identify_run, resume_run
-from .loop import Progress, choose_chunk_size, play_stream
-from .phases import PhaseRunner
-from .preparing import choose_arrival, choose_length, derive_decision_key, prepare_algorithm
+from .epochs import run_epochs
+from .loop import Progress, choose_chunk_size, play_stream, warn_of_interruption
+from .phases import begin_phases
+from .preparing import (
+    check_no_parameters,
+    choose_arrival,
+    choose_length,
+    make_engine,
+    prepare_algorithm,
+)
 from .recorder import Recorder
 from .result import RunResult
 
 
 def run(
     algorithm: str | Variant | Algorithm | Doubling,
-    problem: Any,
+    problem: Problem,
     *,
     horizon: int | None = None,
     record: str | int = "log",
@@ -32,46 +36,73 @@ def run(
     chunk: int | None = None,
     kernels: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: int | None = None,
+    checkpoint_every: int | None = None,
     **parameters: Any,
 ) -> RunResult:
-    """Play an algorithm, or a variant by name, on a problem.
+    """Play an algorithm on a problem.
 
-    `record` is "log" (about 400 log-spaced pulls, the default), "all", or a number n for every n-th pull. `progress(done,
-    total)` is called between chunks. Further keywords go to `make` when the algorithm is a name; with the practical preset
-    what the problem says of its noise (noise_scale, R, corruption) is the default there. Ctrl-C ends the run with what was
-    recorded so far (`complete` is False). With `checkpoint`, a file, the run is kept in it after `every` so many pulls (or,
-    unless given, every minute), at its end and on Ctrl-C; where the file is there, the run goes on from it, and its result is
-    to the bit that of a run which never stopped. A Doubling, which `make` gives where the horizon is unknown, begins anew in
-    each of its epochs, and what is recorded goes on across them.
+    Ctrl-C ends the run with a warning and a result of what was recorded so far; its ``complete``
+    is False.
 
+    Parameters
+    ----------
+    algorithm : str, Variant, Algorithm or Doubling
+        What to play: the name of a variant (``"async"``), names joined by ``+``, a
+        :class:`Variant`, or what :func:`make` returns. A :class:`Doubling`, which is for unknown
+        horizons, starts afresh in each of its epochs; what is recorded continues across them.
+    problem : Problem
+        What to play it on.
+    horizon : int, optional
+        The number of pulls. Defaults to the problem's, or else the algorithm's.
+    record : {"log", "all"} or int, default "log"
+        Which pulls to record: about 400 that are log-spaced, all of them, or every n-th.
+    progress : callable, optional
+        Called between chunks as ``progress(done, total)``, in pulls.
+    chunk : int, optional
+        The number of pulls that are drawn and played at once. Results do not depend on it.
+    kernels : str, optional
+        The instruction set of the compiled kernels, such as ``"generic"``. Defaults to the best
+        that this machine has.
+    checkpoint : str or os.PathLike, optional
+        A file to keep the run in. It is written every minute, at the end and on Ctrl-C. If it
+        exists, the run resumes from it, and its result is bit for bit that of a run which never
+        stopped.
+    checkpoint_every : int, optional
+        Write the checkpoint after every so many pulls, instead of every minute.
+    **parameters : object
+        Further keywords of :func:`make`, if the algorithm is a name or a variant. With the
+        practical preset ``noise_scale``, ``R`` and ``corruption`` default to the problem's.
+
+    Returns
+    -------
+    RunResult
+        Regret, rewards and communication at the recorded pulls, and what is needed to rebuild
+        the run.
+
+    Raises
+    ------
+    InvalidInput
+        If algorithm and problem do not fit together, or an argument can't be used.
+    PluginError
+        If a plugin fails. Like every error during a run, it has a ``result`` with what was
+        recorded until then.
+
+    Examples
+    --------
     >>> import fedsuplin as fsl
     >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
     >>> fsl.run("async", problem, horizon=2000).complete
     True
     """
-    if every is not None and takes_every(algorithm, parameters):
-        if checkpoint is not None:
-            raise InvalidInput(
-                f"every={every} could be the checkpoint's or the {parameters.get('trigger') or algorithm} trigger's: "
-                "give the trigger's to make, and run what it made"
-            )
-        parameters["every"] = every
-    elif every is not None and checkpoint is None:
-        raise InvalidInput(
-            "every= is for checkpoint=, a file to keep the run in, or for a trigger that takes it"
-        )
+    if checkpoint is None and checkpoint_every is not None:
+        raise InvalidInput("checkpoint_every= needs checkpoint=, the file to keep the run in")
     if isinstance(algorithm, Doubling):
         if checkpoint is not None:
             raise InvalidInput(
-                "a run of unknown horizon is not kept in a checkpoint: give run an algorithm with a horizon"
+                "a run of unknown horizon is not kept in a checkpoint: "
+                "give run an algorithm with a horizon"
             )
-        from .epochs import run_epochs
-
-        if parameters:
-            raise InvalidInput(
-                f"the algorithm is already made, so give {', '.join(parameters)} to make"
-            )
+        check_no_parameters(parameters)
         length = choose_length(algorithm, problem, horizon)
         return run_epochs(
             algorithm,
@@ -84,15 +115,14 @@ def run(
         )
     algorithm, length = prepare_algorithm(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, choose_arrival(algorithm, problem, length))
-    engine = Engine(
-        algorithm, budget=stream.budget, kernels=kernels, key=derive_decision_key(problem)
-    )
-    phases = PhaseRunner(algorithm, problem, engine) if algorithm.kernel == "phased" else None
+    engine = make_engine(algorithm, problem, stream.budget, kernels)
+    phases = begin_phases(algorithm, problem, engine)
     recorder = Recorder(engine, algorithm, record, length)
     size = choose_chunk_size(algorithm, chunk)
     keeper = None
     if checkpoint is not None:
-        keeper = CheckpointKeeper(checkpoint, every, identify_run(recorder, problem, record))
+        identity = identify_run(recorder, problem, record)
+        keeper = CheckpointKeeper(checkpoint, checkpoint_every, identity)
         resume_run(keeper, recorder, stream, phases, size)
     recorder.began = time.perf_counter()
     complete = True
@@ -100,23 +130,8 @@ def run(
         play_stream(recorder, stream, size, progress, phases, keeper)
     except KeyboardInterrupt:
         complete = False
-        warnings.warn(
-            "interrupted: the result holds what was recorded until now",
-            InterruptedRun,
-            stacklevel=2,
-        )
+        warn_of_interruption(stacklevel=2)
     except FedsuplinError as error:
-        error.result = recorder.result(problem, complete=False)
+        error.result = recorder.build_result(problem, complete=False)
         raise
-    return recorder.result(problem, complete)
-
-
-def takes_every(
-    algorithm: str | Variant | Algorithm | Doubling, parameters: dict[str, Any]
-) -> bool:
-    """Has the algorithm, which is still to be made, a part with a parameter of that name?"""
-    if isinstance(algorithm, Algorithm | Doubling):
-        return False
-    return "every" in list_keywords(
-        compose_recipe(algorithm, {axis: parameters.get(axis) for axis in AXES})[1]
-    )
+    return recorder.build_result(problem, complete)

@@ -297,8 +297,8 @@ def test_what_a_doubling_cant_be_used_for_is_said(tmp_path):
     doubling, problem = a_doubling(), a_problem()
     with pytest.raises(InvalidInput, match="not kept in a checkpoint"):
         fsl.run(doubling, problem, horizon=100, checkpoint=tmp_path / "run.ckpt")
-    with pytest.raises(InvalidInput, match="every= is for checkpoint="):
-        fsl.run(doubling, problem, horizon=100, every=10)
+    with pytest.raises(InvalidInput, match="checkpoint_every= needs checkpoint="):
+        fsl.run(doubling, problem, horizon=100, checkpoint_every=10)
     with pytest.raises(InvalidInput, match="already made"):
         fsl.run(doubling, problem, horizon=100, ridge=2.0)
     with pytest.raises(InvalidInput, match=r"doubling.algorithm\(epoch\)"):

@@ -506,7 +506,7 @@ def test_a_result_whose_arrays_do_not_fit_together_is_refused(tmp_path):
         {"reward": np.array(["a"] * 50)},
     ):
         dataclasses.replace(result, **wrong).save(tmp_path / "forged.npz")
-        with pytest.raises(InvalidInput, match="is not a whole fedsuplin result"):
+        with pytest.raises(InvalidInput, match="is not a complete fedsuplin result"):
             fsl.RunResult.load(tmp_path / "forged.npz")
 
 

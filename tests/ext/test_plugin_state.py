@@ -14,6 +14,7 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin.errors import PluginError
+from fedsuplin.reference import twin as twin_module
 from fedsuplin.reference.state import Federation
 from fedsuplin.reference.twin import run_reference
 from fedsuplin_ext import norms
@@ -241,7 +242,7 @@ def twin(monkeypatch):
             super().__init__(algorithm)
             made.append(self)
 
-    monkeypatch.setattr(reference, "Federation", Remembered)
+    monkeypatch.setattr(twin_module, "Federation", Remembered)
 
     def run(algorithm, problem):
         result = run_reference(algorithm, problem)

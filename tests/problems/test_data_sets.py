@@ -19,9 +19,10 @@ from scipy import stats
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
+from fedsuplin.problems import movielens_files
 from fedsuplin.problems.base import make_problem_from_spec
 from fedsuplin.problems.data import count_earlier
-from fedsuplin.problems.movielens import ByClient, draw_distinct
+from fedsuplin.problems.movielens import MoviesByClient, draw_distinct
 from fedsuplin.problems.movielens_files import load_folder, read_csv_columns
 from fedsuplin.reference.twin import run_reference
 from fedsuplin.study.comparison import reseed_problem
@@ -318,12 +319,12 @@ def test_every_set_of_different_numbers_is_as_likely():
 @given(st.lists(st.sets(st.integers(0, 11)), min_size=1, max_size=5))
 def test_movies_that_are_not_in_a_list_are_found_without_listing_them(lists):
     who = np.repeat(np.arange(len(lists)), [len(each) for each in lists])
-    rated = ByClient.grouped(
+    rated = MoviesByClient.group(
         np.array([m for each in lists for m in each], int), who, len(lists), 12
     )
     for client, each in enumerate(lists):
         expected = sorted(set(range(12)) - each)
-        found = rated.absent(np.array([client]), np.arange(len(expected))[None])
+        found = rated.find_absent(np.array([client]), np.arange(len(expected))[None])
         assert found.ravel().tolist() == expected
 
 
@@ -465,7 +466,7 @@ def test_many_threads_read_a_folder_once(folder, tmp_path, monkeypatch):
         time.sleep(0.05)
         return usual(file, columns)
 
-    monkeypatch.setattr(movielens, "read_csv", slowly)
+    monkeypatch.setattr(movielens_files, "read_csv_columns", slowly)
     found = [None] * 8
 
     def make(seed):

@@ -22,10 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsuplin as fsl
+from fedsuplin._shared import files
 from fedsuplin._shared.archives import MAGIC, read_archive
+from fedsuplin.cli import run as cli_run
 from fedsuplin.cli.main import root_command
-from fedsuplin.errors import InvalidInput
+from fedsuplin.errors import InvalidInput, UnknownName
 from fedsuplin.plugin import Chunk, Problem, Stream
+from fedsuplin.simulation import checkpoint
+from fedsuplin.simulation.checkpoint import Interruptions
 from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
 
 KILL_POINTS = runpy.run_path(str(Path(__file__).parents[2] / "bench/checks/kill_points.py"))
@@ -71,7 +75,7 @@ def stopped_and_resumed(name, problem, file, every=333, **options):
                 problem,
                 record="all",
                 checkpoint=file,
-                every=every,
+                checkpoint_every=every,
                 progress=after(2),
                 **options,
             ), times
@@ -145,11 +149,11 @@ def test_wherever_it_is_cut_a_run_is_the_same(every, stops, seed, name, tmp_path
                 horizon=800,
                 record="all",
                 checkpoint=file,
-                every=every,
+                checkpoint_every=every,
                 progress=after(1),
             )
     assert_same(
-        fsl.run(name, problem, horizon=800, record="all", checkpoint=file, every=every),
+        fsl.run(name, problem, horizon=800, record="all", checkpoint=file, checkpoint_every=every),
         fsl.run(name, problem, horizon=800, record="all"),
     )
 
@@ -164,7 +168,7 @@ def test_arrays_are_resumed_and_only_with_the_same_arrays(tmp_path):
     assert times >= 1
     assert_same(resumed, fsl.run("async", problem, record="all"))
     rewards[700, 1] += 1e-9
-    with pytest.raises(InvalidInput, match="is of another run: its data is"):
+    with pytest.raises(InvalidInput, match="is the checkpoint of another run: its data is"):
         fsl.run(
             "async",
             fsl.ArrayProblem(contexts, clients, rewards=rewards),
@@ -284,8 +288,6 @@ def test_ctrl_c_keeps_the_run_and_it_goes_on(tmp_path):
 
 
 def test_a_second_ctrl_c_does_not_wait():
-    from fedsuplin.simulation.checkpoint import Interruptions
-
     with pytest.raises(KeyboardInterrupt), Interruptions(deferred=True) as interruptions:
         signal.raise_signal(signal.SIGINT)
         assert interruptions.any  # and it goes on
@@ -298,7 +300,7 @@ def test_a_run_in_a_thread_is_kept_as_well(tmp_path):
     problem = synthetic()
     thread = threading.Thread(
         target=lambda: results.append(
-            fsl.run("async", problem, horizon=900, checkpoint=tmp_path / "c", every=200)
+            fsl.run("async", problem, horizon=900, checkpoint=tmp_path / "c", checkpoint_every=200)
         )
     )
     thread.start()
@@ -306,11 +308,13 @@ def test_a_run_in_a_thread_is_kept_as_well(tmp_path):
     assert np.array_equal(results[0].regret, fsl.run("async", problem, horizon=900).regret)
 
 
-def test_the_clock_decides_when_nobody_says_how_many_pulls(tmp_path, monkeypatch):
+def test_without_checkpoint_every_the_clock_decides(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(
-        checkpoint, "write", lambda path, arrays, rest: written.append(int(arrays["totals"][0]))
+        checkpoint,
+        "write_archive",
+        lambda path, arrays, rest: written.append(int(arrays["totals"][0])),
     )
     fsl.run("async", synthetic(), horizon=1000, checkpoint=tmp_path / "run.ckpt", chunk=300)
     assert written == [300, 600, 900, 1000]
@@ -324,7 +328,7 @@ def whole(tmp_path_factory):
     """The bytes of a good checkpoint at pull 500 of 1000."""
     file = tmp_path_factory.mktemp("whole") / "run.ckpt"
     with contextlib.suppress(Stopped):
-        fsl.run("async", synthetic(), horizon=1000, checkpoint=file, every=500, progress=after(0))
+        fsl.run("async", synthetic(), horizon=1000, checkpoint=file, checkpoint_every=500, progress=after(0))
     assert read_archive(file)[0]["totals"][0] == 500
     return file.read_bytes()
 
@@ -371,7 +375,7 @@ def test_other_files_are_refused(whole, tmp_path):
     [
         ({"name": "sync"}, 'its algorithm.variant is "async", not "sync"'),
         ({"alpha_scale": 0.7}, "its algorithm.noise.parameters.alpha_scale is 0.15, not 0.7"),
-        ({"horizon": 1200}, "is of another run: its horizon is 1000, not 1200. It was left"),
+        ({"horizon": 1200}, "of another run: its horizon is 1000, not 1200. The file was not changed"),
         ({"problem": synthetic(seed=9)}, "its problem.parameters.seed is 2, not 9"),
         ({"record": 10}, 'its record is "log", not 10'),
     ],
@@ -497,9 +501,9 @@ def test_a_full_disk_leaves_the_checkpoint_before_it_and_no_half_file(whole, tmp
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        fsl.run("async", synthetic(), horizon=1000, checkpoint=file, every=250)
+        fsl.run("async", synthetic(), horizon=1000, checkpoint=file, checkpoint_every=250)
     assert file.read_bytes() == whole and os.listdir(tmp_path) == ["run.ckpt"]
     monkeypatch.undo()
     assert_regret = fsl.run("async", synthetic(), horizon=1000, checkpoint=file).regret
@@ -520,22 +524,26 @@ def test_a_folder_that_is_not_there_is_told_before_anything_runs(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"every": 100}, "every= is for checkpoint="),
-        ({"every": 0, "checkpoint": "c"}, "every must be a whole number of at least 1"),
+        ({"checkpoint_every": 100}, "checkpoint_every= needs checkpoint="),
         (
-            {"every": 10, "checkpoint": "c", "trigger": "periodic"},
-            "every=10 could be the checkpoint's or the periodic trigger's",
+            {"checkpoint_every": 0, "checkpoint": "c"},
+            "checkpoint_every must be a whole number of at least 1",
         ),
     ],
 )
-def test_what_every_is_meant_for_must_be_clear(options, words, tmp_path, monkeypatch):
+def test_a_checkpoint_every_that_cant_be_used_is_refused(options, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match=words):
         fsl.run("async", synthetic(), horizon=1000, **options)
-    assert (
-        fsl.run("async", synthetic(), horizon=100, trigger="periodic", every=10).communication[-1]
-        == 100 // 40 * 4 + 0
-    )
+
+
+def test_every_is_always_the_triggers(tmp_path):
+    options = {"checkpoint": tmp_path / "c", "checkpoint_every": 30}
+    for kept in ({}, options):
+        result = fsl.run("async", synthetic(), horizon=100, trigger="periodic", every=10, **kept)
+        assert result.communication[-1] == 100 // 40 * 4 + 0
+    with pytest.raises(UnknownName, match="unknown keyword for 'async' 'every'"):
+        fsl.run("async", synthetic(), horizon=100, every=10, **options)
 
 
 # --- the command -------------------------------------------------------------------------------------------------------------
@@ -572,7 +580,7 @@ def test_the_command_says_that_a_run_which_was_stopped_goes_on(tmp_path, monkeyp
     def stopped(algorithm, problem, **options):
         return dataclasses.replace(fsl.run(algorithm, problem), complete=False)
 
-    monkeypatch.setattr(cli, "run", stopped)
+    monkeypatch.setattr(cli_run, "run", stopped)
     arguments = [
         "run",
         "--dim",

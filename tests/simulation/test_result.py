@@ -124,7 +124,7 @@ def test_what_was_not_kept_can_not_be_rebuilt():
 
 
 def test_a_result_tells_what_happened_in_one_line(result):
-    assert repr(result).startswith("RunResult(async, 600 pulls: regret ") and "µs a pull" in repr(
+    assert repr(result).startswith("RunResult(async, 600 pulls: regret ") and "µs per pull" in repr(
         result
     )
     assert result.versions["fedsuplin"] == fsl.__version__ and result.seed == 2
