@@ -18,6 +18,7 @@ from scipy import stats
 
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
+from fedsuplin.contracts.stream import check_chunk
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.problems import movielens_files
 from fedsuplin.problems.base import make_problem_from_spec
@@ -525,7 +526,7 @@ def test_comparisons_make_the_problem_for_every_seed(folder):
             {"most_active": 2, "min_positives": 3},
             "give either most_active .* or min_positives .*, not both",
         ),
-        ({"most_active": 4, "n_clients": 5}, "n_clients=5 is more than the 4 users there are"),
+        ({"most_active": 4, "n_clients": 5}, "n_clients=5 is more than the 4 chosen users"),
         ({"most_active": 0}, "most_active must be a whole number of at least 1, not 0"),
         (
             {"most_active": 4, "n_clients": 2.5},
@@ -674,7 +675,7 @@ def test_the_chunks_pass_the_checks_of_a_third_partys_problem(folder):
     for problem in problems(folder):
         stream = problem.stream(50, None)
         chunk = stream.take(50)
-        importlib.import_module("fedsuplin.problem").check_chunk(chunk, 50, 0, problem.n_arms)
+        check_chunk(chunk, 50, 0, problem.n_arms)
 
 
 def test_async_learns_the_digits():
@@ -854,7 +855,7 @@ def test_long_contexts_are_scaled_when_asked():
             lambda f: 7,
             "a table is a DataFrame, a dict of columns, or the path of a Parquet or CSV file, not int",
         ),
-        (lambda f: "rounds.xlsx", "rounds.xlsx: the name of a table's file ends in .parquet"),
+        (lambda f: "rounds.xlsx", "rounds.xlsx: the name of a table's file must end in .parquet"),
         (lambda f: "nowhere.csv", "nowhere.csv does not exist"),
     ],
 )
