@@ -28,6 +28,7 @@ from fedsuplin.reproduce.movielens import MovieLens
 from fedsuplin.reproduce.reproduction import EXPERIMENTS, reproduce
 from fedsuplin.reproduce.tradeoff import Tradeoff
 from fedsuplin.reproduce.verdicts import FAILS, HOLDS, OPEN, combine_outcomes, compute_difference
+from fedsuplin.study import sweeps
 
 SMALL = {"dim": 4, "n_arms": 5, "n_clients": 4, "noise_scale": 0.1, "horizon": 400}
 
@@ -366,7 +367,7 @@ def test_an_experiment_that_can_not_be_run_is_an_error_and_leaves_the_page(small
 def test_a_reproduction_that_is_started_again_runs_nothing_twice(small, tmp_path, monkeypatch):
     first = reproduce("tradeoff", tmp_path, size="quick", seeds=2)
     runs = (tmp_path / "tradeoff" / "runs.csv").read_bytes()
-    monkeypatch.setattr(sys.modules["fedsuplin.sweep"], "run", None)  # nothing left that could run
+    monkeypatch.setattr(sweeps, "run", None)  # nothing left that could run
     again = reproduce("tradeoff", tmp_path, size="quick", seeds=2)
     assert (tmp_path / "tradeoff" / "runs.csv").read_bytes() == runs
     assert again[0].verdicts == first[0].verdicts

@@ -860,6 +860,8 @@ def test_the_state_of_both_forms_may_differ_by_rounding_and_no_more():
 GOOD = """
 from dataclasses import dataclass
 
+from fedsuplin.plugin import hookimpl
+
 @dataclass(frozen=True)
 class Nightly:
     \"\"\"Every so many pulls.\"\"\"
@@ -872,7 +874,7 @@ def fedsuplin_register_triggers(register):
     register("nightly", Nightly)
 """
 ODD = """
-from fedsuplin import SyntheticProblem
+from fedsuplin.plugin import SyntheticProblem, hookimpl
 
 class Renamed(SyntheticProblem):
     \"\"\"Its specification still says synthetic.\"\"\"
