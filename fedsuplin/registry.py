@@ -1,7 +1,8 @@
 """Finds, validates and names plugins.
 
-Entry points of the group ``fedsuplin`` are loaded once, at the first look-up. A plugin that can't be imported, misspells a
-hook or takes a name already taken is reported by name and package, and left out; everything else still works.
+Entry points of the group ``fedsuplin`` are loaded once, at the first look-up. A plugin that can't
+be imported, misspells a hook or takes a name already taken is reported by name and package, and
+left out. Everything else still works.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import importlib.metadata
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pluggy
 
 from . import hookspecs
+from .contracts.protocols import find_missing
 from .errors import InvalidInput, PluginError, PluginWarning, unknown
 
 HOOK_PREFIX = "fedsuplin_register_"
@@ -27,15 +29,8 @@ KINDS = tuple(
 SINGULAR = {"policies": "policy"} | {
     kind: kind.removesuffix("s").replace("_", " ") for kind in KINDS if kind != "policies"
 }
-REQUIRED = {
-    "triggers": ("fires",),
-    "weightings": ("weight",),
-    "noise_models": ("n_layers", "radii", "target_widths", "draw"),
-    "policies": ("kernel or choose",),
-    "variants": ("trigger", "noise", "weighting", "policy"),
-    "arrivals": ("clients",),
-    "problems": ("stream",),
-}
+UNSUPPORTED_OPTIONS = ("wrapper", "hookwrapper", "tryfirst", "trylast")
+"""Options of `hookimpl` that only mean something where plugins share a call."""
 
 
 @dataclass
@@ -54,11 +49,11 @@ class Source:
 
 
 class MissingParameter(InvalidInput):
-    """One that a plugin has no default for."""
+    """A parameter without a default was not given."""
 
 
 class Registry:
-    """Names to factories, for each kind of plugin. The library uses the one instance `plugins` below."""
+    """Names to factories, by kind of plugin. The library uses one instance, `plugins`."""
 
     def __init__(self, entry_points: Callable[[], Any] | None = None) -> None:
         self._entry_points = entry_points or (
@@ -73,15 +68,16 @@ class Registry:
         self._loaded = False
         self._lock = threading.RLock()
 
-    # --- looking up -------------------------------------------------------------------------------------------------
-
     def names(self, kind: str) -> list[str]:
-        """The registered names of a kind ("triggers", "variants", …), sorted."""
-        return sorted(self._of(kind))
+        """Return the registered names of a kind ("triggers", "variants", …), sorted."""
+        return sorted(self._load_kind(kind))
 
     def factory(self, kind: str, name: str) -> Callable[..., Any]:
-        """What is registered under a name; an unknown one lists the choices and the nearest."""
-        known = self._of(kind)
+        """Return what is registered under a name.
+
+        The error for an unknown name lists the choices, the nearest, and plugins that failed.
+        """
+        known = self._load_kind(kind)
         if name not in known:
             failed = [source for source in self.sources() if source.error]
             hint = "".join(f" ({source} failed to load: {source.error})" for source in failed)
@@ -89,8 +85,8 @@ class Registry:
         return known[name][0]
 
     def create(self, kind: str, name: str, parameters: dict[str, Any]) -> Any:
-        """Make the plugin `name` with its parameters, and check that it offers what its kind must."""
-        factory, source = self.factory(kind, name), self._of(kind)[name][1]
+        """Make the plugin `name` with its parameters, and check that it has what its kind needs."""
+        factory, source = self.factory(kind, name), self._load_kind(kind)[name][1]
         missing = [key for key in list_needed_parameters(factory) if key not in parameters]
         if missing:
             how = ", ".join(f"{key}=…" for key in missing)
@@ -108,78 +104,78 @@ class Registry:
         return check_plugin(kind, plugin, name)
 
     def sources(self) -> list[Source]:
-        """Every entry point that was found, loaded or failed."""
+        """Return every entry point that was found, loaded or failed."""
         self._load()
         return list(self._sources)
 
-    def owner(self, kind: str, name: str) -> Source:
-        """Where a registered name comes from."""
+    def find_owner(self, kind: str, name: str) -> Source:
+        """Return the entry point that registered a name."""
         self.factory(kind, name)
-        return self._of(kind)[name][1]
+        return self._load_kind(kind)[name][1]
 
-    def name_of(self, kind: str, factory: Callable[..., Any]) -> str | None:
-        """The name that a factory is registered under, if it is."""
+    def find_name(self, kind: str, factory: Callable[..., Any]) -> str | None:
+        """Return the name that a factory is registered under, or None."""
         return next(
-            (name for name, (registered, _) in self._of(kind).items() if registered is factory),
+            (
+                name
+                for name, (registered, _) in self._load_kind(kind).items()
+                if registered is factory
+            ),
             None,
         )
 
-    def _of(self, kind: str) -> dict[str, tuple[Callable[..., Any], Source]]:
+    def _load_kind(self, kind: str) -> dict[str, tuple[Callable[..., Any], Source]]:
+        """Return the factories of a kind by name, after loading all plugins."""
         if kind not in self._factories:
             raise unknown("kind of plugin", kind, KINDS)
         self._load()
         return self._factories[kind]
 
-    # --- loading ----------------------------------------------------------------------------------------------------
-
     def _load(self) -> None:
+        """Load all entry points, once, and warn of those that failed."""
         with self._lock:
             if self._loaded:
                 return
             self._loaded = True
-            for entry_point in self._in_order():
+            for entry_point in self._sort_entry_points():
                 self._load_one(entry_point)
-        for source in self._sources:  # told when all are loaded: a warning may be an exception
+        for source in self._sources:  # after all are loaded: a warning may be an exception
             if source.error:
                 warnings.warn(f"{source} was left out: {source.error}", PluginWarning, stacklevel=2)
 
-    def _in_order(self) -> Iterator[Any]:
-        """Ours first, so that nobody can take a built-in's name; the rest in a fixed order."""
-        return iter(
-            sorted(
-                self._entry_points(),
-                key=lambda e: (find_package(e)[0] != "fedsuplin", find_package(e)[0], e.name),
-            )
-        )
+    def _sort_entry_points(self) -> list[Any]:
+        """Return the entry points: ours first, so that no other takes a built-in's name."""
+
+        def sort_key(entry_point: Any) -> tuple[bool, str, str]:
+            package = find_package(entry_point)[0]
+            return package != "fedsuplin", package, entry_point.name
+
+        return sorted(self._entry_points(), key=sort_key)
 
     def _load_one(self, entry_point: Any) -> None:
+        """Load one entry point, and record what it registered or why it failed."""
         source = Source(entry_point.name, *find_package(entry_point))
         self._sources.append(source)
         try:
             self.add(entry_point.load(), source)
         except KeyboardInterrupt:
             raise
-        except (
-            BaseException
-        ) as error:  # SystemExit too: a plugin does not end the program of its user
+        except BaseException as error:  # SystemExit too: no plugin ends the user's program
             source.error = f"{type(error).__name__}: {error}"
 
     def add(self, module: Any, source: Source) -> None:
-        """Take all that a module registers, or, if anything in it is wrong, nothing of it."""
-        found = _list_hook_names(self._manager, module)
-        misspelt = [name for name in found if name.removeprefix(HOOK_PREFIX) not in KINDS]
-        if misspelt:
-            raise unknown("hook", misspelt[0], [HOOK_PREFIX + kind for kind in KINDS])
+        """Register everything that a module offers, or nothing if anything in it is wrong."""
+        hooks = _find_hooks(self._manager, module)
         offered: dict[tuple[str, str], Callable[..., Any]] = {}
         self._manager.register(module, name=f"{source.package}:{source.entry_point}")
-        for hook in found:
+        for hook, function in hooks.items():
             kind = hook.removeprefix(HOOK_PREFIX)
-            getattr(module, hook)(
+            function(
                 register=lambda name, factory, kind=kind: self._offer(offered, kind, name, factory)
             )
         for (kind, name), factory in offered.items():
             self._factories[kind][name] = (factory, source)
-        source.hooks, source.registered = found, list(offered)
+        source.hooks, source.registered = list(hooks), list(offered)
 
     def _offer(
         self,
@@ -188,42 +184,40 @@ class Registry:
         name: str,
         factory: Callable[..., Any],
     ) -> None:
+        """Add a factory to what a plugin offers, if its name is valid and free."""
         if not isinstance(name, str) or not name:
             raise PluginError(
-                f"a {SINGULAR[kind]} is registered under {name!r}; the name must be a non-empty string"
+                f"a {SINGULAR[kind]} is registered under {name!r}; "
+                "the name must be a non-empty string"
             )
         if "+" in name or name.split() != [name]:
-            raise PluginError(f"{SINGULAR[kind]} {name!r}: a name has no + and no blanks in it")
+            raise PluginError(f"{SINGULAR[kind]} {name!r}: a name must not contain + or blanks")
         if kind == "variants" and not callable(factory):
             factory = functools.partial(_return_variant, factory)  # data: there is nothing to make
         if not callable(factory):
             raise PluginError(
-                f"{SINGULAR[kind]} {name!r} is registered with {factory!r}, which can't be called to make one"
+                f"{SINGULAR[kind]} {name!r} is registered with {factory!r}, "
+                "which can't be called to make one"
             )
         if name in self._factories[kind]:
-            raise PluginError(
-                f"{SINGULAR[kind]} {name!r} is already registered by {self._factories[kind][name][1]}"
-            )
+            owner = self._factories[kind][name][1]
+            raise PluginError(f"{SINGULAR[kind]} {name!r} is already registered by {owner}")
         if (kind, name) in offered:
             raise PluginError(f"{SINGULAR[kind]} {name!r} is registered twice")
         offered[kind, name] = factory
 
 
 def check_plugin(kind: str, plugin: Any, name: str | None = None) -> Any:
-    """`plugin` itself, if it offers what its kind must."""
-    missing = [
-        needed
-        for needed in REQUIRED[kind]
-        if not any(hasattr(plugin, name) for name in needed.split(" or "))
-    ]
+    """Return the plugin itself, or raise an error if it lacks what its kind must offer."""
+    missing = find_missing(kind, plugin)
     if missing:
         what = f"{SINGULAR[kind]} {name!r}" if name else f"{plugin!r}, given as a {SINGULAR[kind]},"
-        raise PluginError(f"{what} lacks {', '.join(missing)}; see fedsuplin.protocols")
+        raise PluginError(f"{what} lacks {missing}; fedsuplin.plugin has a protocol of each kind")
     return plugin
 
 
 def list_parameters(factory: Callable[..., Any]) -> list[str]:
-    """The keywords that a factory takes."""
+    """Return the keywords that a factory takes."""
     return [
         name
         for name, p in inspect.signature(factory).parameters.items()
@@ -232,7 +226,7 @@ def list_parameters(factory: Callable[..., Any]) -> list[str]:
 
 
 def list_needed_parameters(factory: Callable[..., Any]) -> list[str]:
-    """The keywords that a factory can't do without."""
+    """Return the keywords of a factory that have no default."""
     signature = inspect.signature(factory)
     return [
         name
@@ -241,18 +235,38 @@ def list_needed_parameters(factory: Callable[..., Any]) -> list[str]:
     ]
 
 
-def _list_hook_names(manager: pluggy.PluginManager, module: Any) -> list[str]:
-    """The names in a module that are marked as hook implementations."""
-    return [name for name in dir(module) if manager.parse_hookimpl_opts(module, name) is not None]
+def _find_hooks(manager: pluggy.PluginManager, module: Any) -> dict[str, Callable[..., Any]]:
+    """Return the hooks that a module implements, by name; refuse what can't be called."""
+    found: dict[str, Callable[..., Any]] = {}
+    for name in dir(module):
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is None:
+            continue
+        hook = options.get("specname") or name
+        if hook.removeprefix(HOOK_PREFIX) not in KINDS:
+            if options["optionalhook"]:
+                continue
+            raise unknown("hook", hook, [HOOK_PREFIX + kind for kind in KINDS])
+        refused = [option for option in UNSUPPORTED_OPTIONS if options.get(option)]
+        if refused:
+            raise PluginError(
+                f"the hook {hook} is marked with {refused[0]}=True, which has no meaning here: "
+                "fedsuplin calls each plugin on its own, the built-ins first. Use plain @hookimpl"
+            )
+        if hook in found:
+            raise PluginError(f"the hook {hook} is implemented twice")
+        found[hook] = getattr(module, name)
+    return found
 
 
 def find_package(entry_point: Any) -> tuple[str, str]:
-    """The distribution that an entry point belongs to, and its version."""
+    """Return the distribution that an entry point belongs to, and its version."""
     distribution = getattr(entry_point, "dist", None)
     return (distribution.name, distribution.version) if distribution else ("unknown", "?")
 
 
 def _return_variant(variant: Any) -> Any:
+    """Return a variant: the factory of one that was registered as data."""
     return variant
 
 

@@ -386,7 +386,7 @@ def test_the_engine_itself_refuses_a_client_out_of_range():
     problem = Streams(
         fsl.SyntheticProblem(3, 4, 2), replaced(clients=np.array([0, 1, 7, 0], np.int32))
     )
-    with pytest.raises(InvalidInput, match=r"client 7 is out of range, at pull 2"):
+    with pytest.raises(InvalidInput, match=r"the client is out of range, at pull 2 \(client 7\)"):
         fsl.run("async", problem, horizon=4)
 
 
@@ -394,7 +394,7 @@ def test_the_engine_itself_refuses_a_client_that_comes_twice_in_a_round():
     problem = Streams(
         fsl.SyntheticProblem(3, 4, 2), replaced(clients=np.array([0, 1, 1, 1], np.int32))
     )
-    with pytest.raises(InvalidInput, match=r"client 1 came twice, at pull 3"):
+    with pytest.raises(InvalidInput, match=r"the client came twice, at pull 3 \(client 1\)"):
         fsl.run("sync", problem, horizon=4)
 
 

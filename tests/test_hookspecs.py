@@ -336,7 +336,7 @@ def test_a_third_partys_plugin_is_used_by_name(kind, install, tmp_path):
     install(entry_point(kind))
     third_party = THIRD_PARTY[kind]
     assert third_party.name in plugins.names(kind)
-    assert plugins.owner(kind, third_party.name).package == f"{third_party.name}-package"
+    assert plugins.find_owner(kind, third_party.name).package == f"{third_party.name}-package"
     result = third_party.used()
     assert result.complete and result.n_pulls == 400
     loaded = fsl.RunResult.load(result.save(tmp_path / "run.npz"))
@@ -436,7 +436,7 @@ class Careless(Problem):
             {"clients": lambda n: [0, 1]},
             r"clients of 20 pulls of 3 arms must have the shape \(20,\), not \(2,\)",
         ),
-        ({"clients": lambda n: np.full(n, 5)}, "client 5 is out of range, at pull 0"),
+        ({"clients": lambda n: np.full(n, 5)}, r"the client is out of range, at pull 0 \(client 5\)"),
         (
             {"mask": lambda n: np.ones((n, 2))},
             r"mask of 20 pulls of 3 arms must have the shape \(20, 3\), not \(20, 2\)",
@@ -535,7 +535,7 @@ def test_the_entry_of_a_hook_has_its_line_an_example_and_every_built_in(kind):
     assert line in text
     assert "```python\n" in text and f"def {HOOK_PREFIX}{kind}(register)" in text
     for name in plugins.names(kind):
-        assert f"`{name}`" in text or plugins.owner(kind, name).package != "fedsuplin", (
+        assert f"`{name}`" in text or plugins.find_owner(kind, name).package != "fedsuplin", (
             f"{name} is not named"
         )
 

@@ -7,9 +7,11 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin import hookspecs
+from fedsuplin.contracts.protocols import PROTOCOLS, PULL_METHODS, find_missing
 from fedsuplin.errors import InvalidInput, PluginError, UnknownName
 from fedsuplin.plugin import hookimpl
-from fedsuplin.registry import KINDS, REQUIRED, SINGULAR, Registry, plugins
+from fedsuplin.registry import KINDS, SINGULAR, Registry, plugins
+from fedsuplin_ext import rules
 
 
 class EntryPoint:
@@ -63,7 +65,7 @@ def test_a_third_partys_trigger_is_found_by_name():
     registry, said = loaded(GOOD)
     assert registry.names("triggers") == ["nightly"] and said == []
     assert registry.create("triggers", "nightly", {}).fires(0.0, 2000)
-    assert registry.owner("triggers", "nightly").package == "good-package"
+    assert registry.find_owner("triggers", "nightly").package == "good-package"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_a_broken_plugin_is_named_with_its_package_and_the_rest_works(broken, me
 
 def test_a_name_that_is_taken_stays_with_its_first_owner():
     registry, said = loaded(EntryPoint("second", "z-package", registers("nightly")), GOOD)
-    assert registry.owner("triggers", "nightly").package == "good-package"
+    assert registry.find_owner("triggers", "nightly").package == "good-package"
     assert (
         "trigger 'nightly' is already registered by plugin 'good' of package good-package 1.2"
         in said[0]
@@ -120,7 +122,7 @@ def test_nobody_takes_a_built_ins_name():
         EntryPoint("triggers", "fedsuplin", registers("nightly")),
     )
     assert (
-        registry.owner("triggers", "nightly").package == "fedsuplin"
+        registry.find_owner("triggers", "nightly").package == "fedsuplin"
         and "already registered" in said[0]
     )
 
@@ -177,14 +179,14 @@ def test_an_unknown_kind_lists_the_kinds():
 def test_every_hook_is_documented_named_and_checked():
     for kind in KINDS:
         assert getattr(hookspecs, f"fedsuplin_register_{kind}").__doc__.strip().endswith((".", "?"))
-        assert kind in SINGULAR and kind in REQUIRED
+        assert kind in SINGULAR and kind in PROTOCOLS
         assert plugins.names(kind), f"no built-in uses the hook for {kind}"
 
 
 def test_every_built_in_is_documented_and_owned_by_us():
     for kind in KINDS:
         for name in plugins.names(kind):
-            assert plugins.owner(kind, name).package == "fedsuplin"
+            assert plugins.find_owner(kind, name).package == "fedsuplin"
             if kind == "variants":
                 assert plugins.create(kind, name, {}).summary
             else:
@@ -274,3 +276,85 @@ def test_a_policy_without_a_compiled_decision_is_refused():
 
     with pytest.raises(UnknownName, match="unknown decision kernel 'guess'.*layered, optimism"):
         fsl.make("async", **SIZES, horizon=10, policy=Guess())
+
+
+# --- hooks that fedsuplin can't call ------------------------------------------------------------
+
+
+def marked(**options):
+    """A plugin module whose trigger hook is marked with these options of pluggy."""
+    made = types.ModuleType("made_up")
+    if options.get("wrapper") or options.get("hookwrapper"):
+
+        def fedsuplin_register_triggers(register):
+            register("wrapped", Nightly)
+            return (yield)
+    else:
+
+        def fedsuplin_register_triggers(register):
+            register("marked", Nightly)
+
+    made.fedsuplin_register_triggers = hookimpl(**options)(fedsuplin_register_triggers)
+    return made
+
+
+@pytest.mark.parametrize("option", ["wrapper", "hookwrapper", "tryfirst", "trylast"])
+def test_an_option_that_has_no_meaning_here_is_refused_by_name(option):
+    bad = EntryPoint("bad", "bad-package", marked(**{option: True}))
+    registry, said = loaded(bad, GOOD)
+    assert registry.names("triggers") == ["nightly"]
+    assert len(said) == 1
+    assert "plugin 'bad' of package bad-package 1.2 was left out" in said[0]
+    assert f"the hook fedsuplin_register_triggers is marked with {option}=True" in said[0]
+
+
+def test_a_hook_may_have_a_function_of_another_name():
+    made = types.ModuleType("made_up")
+
+    @hookimpl(specname="fedsuplin_register_triggers")
+    def add_triggers(register):
+        register("nightly", Nightly)
+
+    made.add_triggers = add_triggers
+    registry, said = loaded(EntryPoint("other", "other-package", made))
+    assert registry.names("triggers") == ["nightly"] and said == []
+    assert registry.sources()[0].hooks == ["fedsuplin_register_triggers"]
+
+
+def test_one_hook_has_one_function():
+    made = registers("nightly")
+    made.more = hookimpl(specname="fedsuplin_register_triggers")(lambda register: None)
+    registry, said = loaded(EntryPoint("bad", "bad-package", made))
+    assert registry.names("triggers") == []
+    assert "the hook fedsuplin_register_triggers is implemented twice" in said[0]
+
+
+def test_an_optional_hook_of_a_later_version_is_left_out_in_silence():
+    made = registers("nightly")
+    made.fedsuplin_register_channels = hookimpl(optionalhook=True)(lambda register: None)
+    registry, said = loaded(EntryPoint("newer", "newer-package", made))
+    assert registry.names("triggers") == ["nightly"] and said == []
+
+
+# --- what a kind of plugin must offer ----------------------------------------------------------
+
+
+def test_the_engine_calls_rules_with_the_arguments_that_the_protocols_have():
+    """The compiled core can't import the protocols, so it has its own table of the same."""
+    assert PULL_METHODS == rules.METHODS
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("triggers", "fires"),
+        ("weightings", "weight"),
+        ("noise_models", "n_layers, radii, target_widths, draw"),
+        ("policies", "kernel or choose"),
+        ("variants", "trigger, noise, weighting, policy"),
+        ("arrivals", "clients"),
+        ("problems", "dim, n_arms, n_clients, horizon, stream"),
+    ],
+)
+def test_what_a_plugin_lacks_is_read_from_the_protocols(kind, missing):
+    assert find_missing(kind, object()) == missing

@@ -1,4 +1,8 @@
-"""Arrays and JSON in one file that is checked before it is used."""
+"""Arrays and JSON in one file that is checked before it is used.
+
+Two formats. An .npz holds the JSON among its arrays, under the name "json". A checkpoint is an
+.npz after two lines: the name of the format and the SHA-256 of what follows.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,75 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from ..errors import InvalidInput
 from .arrays import AnyArray
 from .files import open_atomically
-from .plain_data import encode_for_json
+from .plain_data import encode_json
 
 MAGIC = b"fedsuplin checkpoint, format 1\n"
 ARRAY_PREFIX = "array:"  # a value in the JSON that is kept among the arrays
 ZIP_MAGIC = b"PK"  # what an .npz begins with
 
 
+def write_npz(
+    file: IO[bytes],
+    arrays: Mapping[str, AnyArray],
+    rest: Mapping[str, Any],
+    *,
+    compress: bool = False,
+) -> None:
+    """Write arrays, and the rest as JSON, to an open .npz file."""
+    save: Any = np.savez_compressed if compress else np.savez
+    save(file, **{"json": np.frombuffer(encode_json(rest).encode(), np.uint8), **arrays})
+
+
+def decode_npz(content: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Return the arrays and the JSON of an .npz file, given all of its bytes.
+
+    A damaged zip can point outside a file, so the bytes are all read first. Nothing in them is
+    executed. Bytes of another kind raise whatever zipfile, NumPy or json raise for them.
+    """
+    if not content.startswith(ZIP_MAGIC):  # NumPy would take it for a pickle, and suggest trust
+        raise ValueError("it is no .npz file")
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files if name != "json"}
+        return arrays, dict(json.loads(file["json"].tobytes()))
+
+
 def write_archive(path: Path, arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> None:
-    """Replace the file in one step. A failure on the way leaves the old one as it was."""
+    """Write a checkpoint in one step. If that fails, an older file stays as it was."""
     content = encode_archive(arrays, rest)
     with open_atomically(path, "wb", sync=True) as file:
         file.write(content)
 
 
 def encode_archive(arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> bytes:
-    """What is in the file."""
+    """Return the bytes of a checkpoint. Arrays inside `rest` are kept among the arrays."""
     body = io.BytesIO()
     rest, arrays = _move_arrays_out(rest, dict(arrays))
-    told: dict[str, Any] = {
-        "json": np.frombuffer(json.dumps(rest, default=encode_for_json).encode(), np.uint8),
-        **arrays,
-    }
-    np.savez(
-        body, **told
-    )  # Any: one of the names could be its allow_pickle, for all that a type checker knows
+    write_npz(body, arrays, rest)
     content = body.getbuffer()
     return b"".join((MAGIC, hashlib.sha256(content).hexdigest().encode(), b"\n", content))
 
 
 def read_archive(path: Path) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Arrays and the rest of a checkpoint that is whole; anything else is refused."""
+    """Return the arrays and the rest of a checkpoint. A file that is not one is refused."""
     return decode_archive(path.read_bytes(), path)
 
 
 def decode_archive(
     content: bytes, path: str | os.PathLike[str]
 ) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """The same from the bytes; `path` says where they were found."""
+    """Return the arrays and the rest of a checkpoint, given its bytes and, for errors, its path."""
     if not content.startswith(MAGIC):
-        known = MAGIC.partition(b"format")[0]
+        any_format = MAGIC.partition(b"format")[0]
         what = (
             "is of another format"
-            if content.startswith(known)
+            if content.startswith(any_format)
             else "is not a checkpoint of fedsuplin"
         )
         raise InvalidInput(f"{path} {what}; it was left as it is: give another name, or remove it")
@@ -67,20 +90,16 @@ def decode_archive(
             f"{path} is damaged or cut short; it was left as it is: remove it to begin anew"
         )
     try:
-        with np.load(io.BytesIO(body), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name != "json"}
-            rest = json.loads(file["json"].tobytes())
+        arrays, rest = decode_npz(body)
         return arrays, _put_arrays_back(rest, arrays)
-    except (
-        Exception
-    ) as error:  # zip, NumPy and JSON each have their own for bytes that are not theirs
+    except Exception as error:  # zipfile, NumPy and json each raise their own
         raise InvalidInput(
             f"{path} does not hold what a checkpoint does ({error}); it was left as it is"
         ) from None
 
 
 def _move_arrays_out(value: Any, arrays: dict[str, AnyArray]) -> tuple[Any, dict[str, AnyArray]]:
-    """Arrays anywhere in plain data, moved to those that are kept as such."""
+    """Replace arrays anywhere in plain data by names, and add them to `arrays` under these."""
     if isinstance(value, Mapping):
         return {key: _move_arrays_out(each, arrays)[0] for key, each in value.items()}, arrays
     if isinstance(value, (list, tuple)):
@@ -93,6 +112,7 @@ def _move_arrays_out(value: Any, arrays: dict[str, AnyArray]) -> tuple[Any, dict
 
 
 def _put_arrays_back(value: Any, arrays: Mapping[str, AnyArray]) -> Any:
+    """Replace the names that `_move_arrays_out` gave by their arrays."""
     if isinstance(value, dict):
         return {key: _put_arrays_back(each, arrays) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,31 +1,50 @@
-"""Plain data to and from JSON."""
+"""Conversion of values to plain data for JSON."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
 
-def convert_numpy_values(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError
+def encode_json(value: Any, fallback: Callable[[Any], Any] = repr, **options: Any) -> str:
+    """Return a value as JSON text.
+
+    NumPy's numbers and arrays become numbers and lists. `fallback` converts anything else that
+    JSON has no form for. Other keywords are those of `json.dumps`.
+
+    >>> encode_json({"every": np.int64(5), "law": object}, fallback=str)
+    '{"every": 5, "law": "<class \\'object\\'>"}'
+    """
+
+    def convert(value: Any) -> Any:
+        return value.tolist() if isinstance(value, np.generic | np.ndarray) else fallback(value)
+
+    return json.dumps(value, default=convert, **options)
 
 
-def encode_for_json(value: Any) -> Any:
-    """A parameter of somebody's plugin that JSON does not know: a number or a list where it is NumPy's, else how it shows."""
-    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else repr(value)
+def convert_to_plain_data(value: Any, fallback: Callable[[Any], Any] = repr) -> Any:
+    """Return a value as JSON gives it back: dicts, lists, text, numbers, booleans and None.
+
+    >>> convert_to_plain_data({"sizes": (np.float64(0.5), 2)})
+    {'sizes': [0.5, 2]}
+    """
+    return json.loads(encode_json(value, fallback))
+
+
+def refuse_value(value: Any) -> NoReturn:
+    """Raise TypeError: a fallback for data that must be plain already."""
+    raise TypeError(f"{value!r} is not plain data")
 
 
 def convert_to_strict_json(value: Any) -> Any:
-    """The same in what JSON knows.
+    """Return a value in what the JSON standard has: NaN and infinity become None, keys text.
 
-    >>> as_json({"error": math.nan, 1: (np.float64(0.5), Path("a"))})
-    {'error': None, '1': [0.5, 'a']}
+    >>> convert_to_strict_json({"error": math.nan, 1: (np.float64(0.5), object)})
+    {'error': None, '1': [0.5, "<class 'object'>"]}
     """
     if isinstance(value, Mapping):
         return {str(key): convert_to_strict_json(each) for key, each in value.items()}

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext.rules import METHODS, is_compiled
+from fedsuplin_ext.rules import is_compiled
 
 from .._shared.arrays import Floats
+from ..contracts.protocols import PULL_METHODS
 from ..contracts.setting import Setting
 from ..contracts.variant import AXES, PRESETS, Variant
 from ..errors import FedsuplinError, InvalidInput, PluginError, unknown
@@ -124,9 +125,9 @@ def make_part(axis: str, given: Any, keywords: Mapping[str, Any]) -> Any:
 
 def _is_bare_function(axis: str, given: Any) -> bool:
     return (
-        axis in METHODS
+        axis in PULL_METHODS
         and (callable(given) or is_compiled(given))
-        and not hasattr(given, METHODS[axis][0])
+        and not hasattr(given, PULL_METHODS[axis].name)
     )
 
 
@@ -136,7 +137,9 @@ class Bare:
     def __init__(self, axis: str, function: Any) -> None:
         self._function = function
         setattr(
-            self, METHODS[axis][0], make_rule(axis, self) if is_compiled(function) else function
+            self,
+            PULL_METHODS[axis].name,
+            make_rule(axis, self) if is_compiled(function) else function,
         )
 
     def compiled(self) -> Any:

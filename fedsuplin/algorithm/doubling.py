@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._shared.checks import check_positive_integer
-from .._shared.plain_data import convert_numpy_values
+from .._shared.plain_data import convert_to_plain_data, refuse_value
 from ..contracts.variant import PARTS, Variant
 from ..errors import InvalidInput
 from .algorithm import Algorithm
@@ -96,7 +95,7 @@ class Doubling:
         """As plain data, from which `from_spec` makes it again."""
         spec = {"variant": self.variant, "keywords": self.keywords, "first": self.first}
         try:
-            return {"doubling": json.loads(json.dumps(spec, default=convert_numpy_values))}
+            return {"doubling": convert_to_plain_data(spec, refuse_value)}
         except TypeError:
             raise InvalidInput(
                 "a doubling of parts that are objects can't be made again by name: register them"

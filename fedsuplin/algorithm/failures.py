@@ -6,40 +6,45 @@ from typing import Any
 
 from fedsuplin_ext.loop import Engine
 
-from ..errors import FedsuplinError, InvalidInput, NumericalError, PluginError
+from ..errors import InvalidInput, NumericalError, PluginError
 
 AXIS_AT_FAULT = {"bad weight": "weighting", "bad trigger": "trigger", "bad choice": "policy"}
 
 
-def build_failure(engine: Engine, status: str, pull: int, client: int) -> BaseException:
-    """The exception for a loop that could not go on."""
-    where = f"at pull {pull} (client {client})"
+def build_failure(engine: Engine, status: str, where: str = "") -> BaseException:
+    """Return the exception for the status with which an engine stopped.
+
+    `engine` is the compiled loop of a run or of a live client. `where` says at which pull and
+    client, in words. Ctrl-C in the Python code of a plugin stays KeyboardInterrupt.
+    """
+    at = f", {where}" if where else ""
     if status in AXIS_AT_FAULT:
         rule = engine.rules[AXIS_AT_FAULT[status]]
         if isinstance(rule.error, KeyboardInterrupt):
             return rule.error
-        error: FedsuplinError = PluginError(f"{rule.name} {describe_fault(engine, rule)}, {where}")
+        error = PluginError(f"{rule.name} {describe_fault(engine, rule)}{at}")
         error.__cause__ = rule.error
         return error
     if status == "not positive definite":
         return NumericalError(
-            f"a Gram matrix is no longer positive definite, or hardly, in double precision, {where}; "
-            "a larger ridge or weights in a smaller range help"
+            "a Gram matrix is no longer positive definite, or hardly, in double precision"
+            f"{at}; a larger ridge or weights in a smaller range help"
         )
     if status == "not finite":
         return NumericalError(
-            f"rewards, their sums or estimates are no longer finite, {where}: "
+            f"rewards, their sums or estimates are no longer finite{at}: "
             "rewards or weights are too large for double precision"
         )
     if status == "bad client":
-        return InvalidInput(f"client {client} is out of range, {where}")
+        return InvalidInput(f"the client is out of range{at}")
     return InvalidInput(
-        f"this policy syncs all clients, so each must come once a round; client {client} came twice, {where}"
+        "this policy syncs all clients, so each must come once per round; "
+        f"the client came twice{at}"
     )
 
 
 def describe_fault(engine: Engine, rule: Any) -> str:
-    """What a plugin's rule did that the loop can't go on with."""
+    """Return in words what the rule of a plugin did that stopped the engine."""
     if rule.error is not None:
         return f"raised {type(rule.error).__name__}: {rule.error}"
     if rule.axis == "policy":

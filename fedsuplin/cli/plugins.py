@@ -102,7 +102,7 @@ def list_plugin_rows(registry: Registry) -> list[dict[str, Any]]:
     rows = []
     for kind in KINDS:
         for name in registry.names(kind):
-            source = registry.owner(kind, name)
+            source = registry.find_owner(kind, name)
             what = describe_plugin(registry, kind, name)
             rows.append(
                 {

@@ -71,7 +71,7 @@ def find_name_problem(name: str) -> str | None:
         return f"a module {module!r} is already installed"
     for kind in REGISTERED_KINDS:
         if derive_registered_name(name) in plugins.names(kind):
-            owner = plugins.owner(kind, derive_registered_name(name))
+            owner = plugins.find_owner(kind, derive_registered_name(name))
             return f"the {SINGULAR[kind]} {derive_registered_name(name)!r} is already registered by {owner}"
     return None
 

@@ -68,7 +68,7 @@ class Problem:
     @property
     def spec(self) -> dict[str, Any]:
         """The problem as plain data: its registered name and, for a dataclass, the parameters that make it again."""
-        name = plugins.name_of("problems", type(self)) or type(self).__qualname__
+        name = plugins.find_name("problems", type(self)) or type(self).__qualname__
         return {
             "problem": name,
             "parameters": dataclasses.asdict(self) if dataclasses.is_dataclass(self) else None,

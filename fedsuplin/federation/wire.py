@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
-from .._shared.plain_data import encode_for_json
+from .._shared.plain_data import encode_json
 from ..errors import InvalidInput
 from ..live.messages import Download, Message, Reader, Upload, Writer
 
@@ -200,7 +200,7 @@ class RoundAnswer(Message):
 
 
 def encode_spec(spec: dict[str, Any]) -> bytes:
-    return json.dumps(spec, sort_keys=True, default=encode_for_json, separators=(",", ":")).encode()
+    return encode_json(spec, sort_keys=True, separators=(",", ":")).encode()
 
 
 def compute_fingerprint(spec: dict[str, Any]) -> bytes:

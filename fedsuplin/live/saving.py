@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from fedsuplin_ext.state import restore, state_of
 
 from .._shared.archives import decode_archive, read_archive, write_archive
 from .._shared.differences import find_differences
-from .._shared.plain_data import encode_for_json
+from .._shared.plain_data import convert_to_plain_data
 from .._shared.version import __version__
 from ..algorithm.algorithm import Algorithm
 from ..errors import InvalidInput
@@ -74,5 +73,5 @@ def identify_live(what: str, algorithm: Algorithm, engine: Live) -> dict[str, An
         "algorithm": algorithm.spec,
         "kernels": engine.kernels,
     }
-    told: dict[str, Any] = json.loads(json.dumps(parts, default=encode_for_json))
-    return told
+    plain: dict[str, Any] = convert_to_plain_data(parts)
+    return plain

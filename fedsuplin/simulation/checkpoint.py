@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ from .._shared.archives import read_archive, write_archive
 from .._shared.arrays import AnyArray
 from .._shared.checks import check_positive_integer
 from .._shared.differences import find_differences, keep_shortest_names
-from .._shared.plain_data import encode_for_json
+from .._shared.plain_data import convert_to_plain_data
 from .._shared.version import __version__
 from ..contracts.problem import Problem
 from ..contracts.stream import Stream
@@ -36,9 +35,7 @@ class CheckpointKeeper:
     ) -> None:
         self.path = Path(path)
         self._every = None if every is None else check_positive_integer("checkpoint_every", every)
-        self._identity = json.loads(
-            json.dumps({"fedsuplin": __version__, **identity}, default=encode_for_json)
-        )
+        self._identity = convert_to_plain_data({"fedsuplin": __version__, **identity})
         self._last, self._written_at = time.monotonic(), 0
         if not self.path.parent.is_dir():
             raise InvalidInput(f"checkpoint={str(path)!r}: there is no folder {self.path.parent}")

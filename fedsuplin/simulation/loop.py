@@ -77,7 +77,8 @@ def play_chunk(recorder: Recorder, chunk: Chunk, phases: PhaseRunner | None) -> 
         if status == "phase over" and phases is not None:
             phases.advance(recorder.pull)
         elif status != "done":
-            raise build_failure(engine, status, recorder.pull, int(chunk.clients[n]))
+            where = f"at pull {recorder.pull} (client {int(chunk.clients[n])})"
+            raise build_failure(engine, status, where)
 
 
 def take_chunk(stream: Stream, n: int, recorder: Recorder) -> Chunk:

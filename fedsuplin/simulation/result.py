@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._shared.archives import ZIP_MAGIC
+from .._shared.archives import decode_npz, write_npz
 from .._shared.arrays import Counts, Floats
 from .._shared.extras import import_extra
 from .._shared.files import open_atomically
-from .._shared.plain_data import encode_for_json
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -230,11 +227,7 @@ class RunResult:
         rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in arrays}
         rest = {"format": FORMAT, "format_version": FORMAT_VERSION, **rest}
         with open_atomically(path, "wb") as file:
-            np.savez_compressed(
-                file,
-                json=np.frombuffer(json.dumps(rest, default=encode_for_json).encode(), np.uint8),
-                **arrays,
-            )
+            write_npz(file, arrays, rest, compress=True)
         return path
 
     @classmethod
@@ -251,14 +244,9 @@ class RunResult:
         RunResult
             The result.
         """
-        # All of it at once: a damaged zip would make a file seek to places that do not exist.
         content = Path(path).read_bytes()
-        if not content.startswith(ZIP_MAGIC):  # NumPy would suggest to trust it as a pickle
-            raise InvalidInput(f"{path} is not a complete fedsuplin result: it is no .npz file")
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files if name != "json"}
-                rest = dict(json.loads(file["json"].tobytes()))
+            arrays, rest = decode_npz(content)
         except Exception as error:  # zip, NumPy and JSON raise different ones for damaged bytes
             raise InvalidInput(f"{path} is not a complete fedsuplin result: {error}") from None
         if rest.pop("format", None) != FORMAT:
@@ -271,7 +259,8 @@ class RunResult:
             )
         try:
             rest["departures"] = tuple(rest["departures"])
-            loaded = cls(**arrays, **rest)
+            columns: dict[str, Any] = {**arrays}
+            loaded = cls(**columns, **rest)
             loaded._check_arrays()
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidInput(f"{path} is not a complete fedsuplin result: {error}") from None

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from .._shared.checks import check_positive_integer
-from .._shared.plain_data import encode_for_json
 from .._shared.version import __version__
 from ..algorithm.composing import compose_recipe
 from ..contracts.variant import AXES
@@ -173,7 +172,7 @@ def as_whole_number(value: Any) -> Any:
 def name_for_key(value: Any) -> Any:
     """Something that is not plain data, as text that is the same in the next process; refused where there is none."""
     if isinstance(value, (np.generic, np.ndarray)):
-        return encode_for_json(value)
+        return value.tolist()
     name = (
         f"{value.__module__}.{value.__qualname__}"
         if callable(value) and hasattr(value, "__qualname__")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from .._shared.plain_data import encode_for_json
+from .._shared.plain_data import encode_json
 from ..errors import InvalidInput
 
 fcntl: ModuleType | None
@@ -62,7 +62,7 @@ class SweepJournal:
             self._close(self._file)
 
     def append(self, line: dict[str, Any]) -> None:
-        self._write(json.dumps(line, default=encode_for_json).encode() + b"\n")
+        self._write(encode_json(line).encode() + b"\n")
         self.lines[line["key"]] = line
 
     def _read(self, file: IO[bytes], path: Path) -> None:

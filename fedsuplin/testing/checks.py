@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fedsuplin_ext.rules import METHODS
-
+from ..contracts.protocols import PULL_METHODS
 from ..contracts.variant import AXES
 from .subject import Subject
 
 AXIS = {kind: axis for axis, kind in AXES.items()}  # the keyword of `make` for a part of this kind
 PULL_KINDS = tuple(
-    kind for kind, axis in AXIS.items() if axis in METHODS
+    kind for kind, axis in AXIS.items() if axis in PULL_METHODS
 )  # the kinds that the engine asks at every pull
 Check = Callable[[Subject], None]
 Checker = TypeVar("Checker", bound=Check)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsuplin_ext.rules import METHODS, Rule
+from fedsuplin_ext.rules import Rule
 
+from ..contracts.protocols import PULL_METHODS
 from .checks import AXIS
 from .pull_inputs import INPUTS, Arguments
 from .subject import Subject, bind_plugin, fail
@@ -53,7 +54,7 @@ def list_questions(subject: Subject) -> Iterator[tuple[Any, str, Callable[[], It
 def find_forms(subject: Subject, plugin: Any) -> dict[str, Callable[..., Any]]:
     """The Python form as it is, and the compiled one, if there is one, through the pointer that the loop calls."""
     axis = AXIS[subject.kind]
-    found = {"Python": getattr(plugin, METHODS[axis][0])}
+    found = {"Python": getattr(plugin, PULL_METHODS[axis].name)}
     compiled = plugin.compiled() if hasattr(plugin, "compiled") else None
     if compiled is None:
         return found
@@ -64,7 +65,7 @@ def ask_rule(
     subject: Subject, plugin: Any, form: Callable[..., Any], inputs: list[Arguments]
 ) -> Iterator[Answer]:
     """One call for each of the inputs, in a sequence that begins with fresh state."""
-    size, usual = get_state_size(plugin), len(METHODS[AXIS[subject.kind]][1])
+    size, usual = get_state_size(plugin), len(PULL_METHODS[AXIS[subject.kind]].arguments)
     slots = np.full(size + 2 * GUARD, UNTOUCHED)
     state, around = slots[GUARD : GUARD + size], np.r_[:GUARD, GUARD + size : len(slots)]
     state[:] = 0
@@ -86,7 +87,7 @@ def get_state_size(plugin: Any) -> int:
 
 def format_call(subject: Subject, answer: Answer) -> str:
     """A call as its author would write it down; arrays that fill a screen are left at their shape."""
-    method, usual, added = METHODS[AXIS[subject.kind]]
+    method, usual, added = PULL_METHODS[AXIS[subject.kind]]
     asked = answer.arguments[: len(answer.after)]
     values = [
         f"{name}={format_value(value)}" for name, value in zip(usual + added, asked, strict=False)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext.rules import METHODS, Rule
+from fedsuplin_ext.rules import Rule
 
+from ..contracts.protocols import PULL_METHODS
 from .checks import AXIS, PULL_KINDS, applies_to
 from .pull_answers import (
     AGREEMENT,
@@ -34,7 +35,7 @@ def check_takes_the_arguments_of_its_kind(subject: Subject) -> None:
     """Both forms take the arguments that the engine gives, with `state` if `state_size` is above 0."""
     axis = AXIS[subject.kind]
     for plugin, _ in list_trials(subject):
-        method = getattr(plugin, METHODS[axis][0], None)
+        method = getattr(plugin, PULL_METHODS[axis].name, None)
         call_plugin("its Python form", Rule, axis, plugin, method)
         compiled = (
             call_plugin("compiled()", plugin.compiled) if hasattr(plugin, "compiled") else None

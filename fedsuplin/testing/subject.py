@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-import numpy as np
-
+from .._shared.plain_data import encode_json
 from ..contracts.setting import Setting
 
 SETTINGS = (  # small first, so that a failure is shown where it is easiest to follow
@@ -98,11 +96,9 @@ def read_parameters(plugin: Any) -> dict[str, Any]:
 def encode_parameters(parameters: Any) -> str:
     """Parameters as a saved run has them: NumPy's numbers and arrays are numbers and lists; nothing else is taken."""
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, (np.generic, np.ndarray)):
-            return value.tolist()
+    def refuse(value: Any) -> NoReturn:
         fail(
             f"{parameters} can't be saved: {value!r} is neither a number, a word, nor a list or dict of them"
         )
 
-    return json.dumps(parameters, default=plain)
+    return encode_json(parameters, refuse)

@@ -288,7 +288,7 @@ class Shifts:
 def test_the_parameters_of_an_arrival_are_set_by_name_and_told(monkeypatch, variant):
     plugins.names("arrivals")
     monkeypatch.setitem(
-        plugins._factories["arrivals"], "shifts", (Shifts, plugins.owner("arrivals", "random"))
+        plugins._factories["arrivals"], "shifts", (Shifts, plugins.find_owner("arrivals", "random"))
     )
     told = call("run", variant, *SMALL, "--arrival", "shifts", "--set", "length=3").stdout
     assert "shifts arrival (length 3), seed 0" in told and "gaussian noise (sd 0.1)\n" in re.sub(
