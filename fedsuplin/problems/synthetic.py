@@ -91,6 +91,10 @@ class SyntheticProblem(Problem):
             name: value for name, value in noise_parameters.items() if name not in of_arrival
         }
         self.noise = self._make_noise_model(noise, noise_scale, of_noise)
+        # The assumptions of an algorithm are checked against these.
+        self.noise_scale = getattr(self.noise, "noise_scale", None)
+        self.R = getattr(self.noise, "R", None)
+        self.corruption = getattr(self.noise, "corruption", None)
         self.theta = self._make_theta(theta)
         self._parameters = {
             "dim": self.dim,
@@ -139,11 +143,6 @@ class SyntheticProblem(Problem):
     def _spawn_seeds(self) -> list[np.random.SeedSequence]:
         """Return a seed per purpose: θ, contexts, lengths, noise, corruption, arrival."""
         return np.random.SeedSequence(self.seed).spawn(6)
-
-    # The assumptions of an algorithm are checked against these.
-    noise_scale = property(lambda self: getattr(self.noise, "noise_scale", None))
-    R = property(lambda self: getattr(self.noise, "R", None))
-    corruption = property(lambda self: getattr(self.noise, "corruption", None))
 
     def stream(self, horizon: int, arrival: Any) -> Stream:
         """Return a new stream of this problem's pulls.

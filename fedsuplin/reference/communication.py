@@ -1,4 +1,4 @@
-"""When and what the twin's clients and server exchange."""
+"""How the twin's clients and server communicate: when they sync, and what is sent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .state import Federation, Layers, ReferenceClient, list_state_slots
 
 
 def communicate_async(federation: Federation, client: ReferenceClient, layer: int, n: int) -> None:
-    """Async: if det(A_s + ΔA_s)/det(A_s) > 1 + C, Sync(s, server, client i) for each s ∈ [0:S]. Costs 1."""
-    elapsed = float(
-        client.observations.sum()
-    )  # the client's pulls since its last sync, this one included
+    """Communicate as in Async: if det(A_s + ΔA_s)/det(A_s) > 1 + C, sync all layers of client i.
+
+    That is Sync(s, server, client i) for each s ∈ [0:S]. It costs 1.
+    """
+    elapsed = float(client.observations.sum())  # pulls since the client's last sync, with this one
     if federation.trigger.fires(
         compute_gain(client, layer), elapsed, *list_state_slots(client, "trigger")
     ):
@@ -22,8 +23,12 @@ def communicate_async(federation: Federation, client: ReferenceClient, layer: in
 
 
 def communicate_sync(federation: Federation, client: ReferenceClient, layer: int, n: int) -> None:
-    """Sync: if (t − t_last)·ln(det(A_s + ΔA_s)/det(A_s)) > D, add s to CommLayers; when all M clients have played
-    round t, Sync(s, server, clients [M]) for each s ∈ CommLayers, t_last ← t. Costs M a layer."""
+    """Communicate as in Sync: at the end of a round all clients sync the layers that one asked for.
+
+    If (t − t_last)·ln(det(A_s + ΔA_s)/det(A_s)) > D, add s to CommLayers. When all M clients have
+    played round t, Sync(s, server, clients [M]) for each s ∈ CommLayers, t_last ← t. It costs M
+    per layer.
+    """
     round_, turn = divmod(n, len(federation.clients))
     t, comm_layers = round_ + 1, federation.comm_layers
     elapsed = float(t - federation.t_last[layer])
@@ -42,8 +47,11 @@ def communicate_sync(federation: Federation, client: ReferenceClient, layer: int
 def sync_layers(
     layers: range | set[int], server: Layers, clients: list[ReferenceClient], traffic: Traffic
 ) -> None:
-    """Sync(s, server, client 1..n) for each s: A_s ← A_s + ΣΔA_s, b_s ← b_s + ΣΔb_s at the server; each client takes
-    them and clears its Δ. A message holds only the layers with something new in them."""
+    """Sync layers between the server and clients: Sync(s, server, client 1..n) for each s.
+
+    A_s ← A_s + ΣΔA_s, b_s ← b_s + ΣΔb_s at the server; each client downloads them and clears its Δ.
+    A message holds only the layers with something new in them.
+    """
     payload = count_payload_bytes(server.moment.shape[1])
     traffic.messages_up += len(clients)
     traffic.messages_down += len(clients)
@@ -65,12 +73,14 @@ def sync_layers(
 def communicate_by_push(
     federation: Federation, client: ReferenceClient, layer: int, n: int
 ) -> None:
-    """Async-LinUCB: if det(A_i)/det(A_i − ΔA_i) > γ_U, with A_i = A_s + ΔA_s all that client i knows, it uploads; then for
-    each client j, i included, the server sends what j lacks in each s where det(A_s)/det(A_s − pending_j) > γ_D.
-    Costs 1 for the upload and 1 for each client that is sent something."""
-    elapsed = float(
-        client.observations.sum()
-    )  # the client's pulls since its last upload, this one included
+    """Communicate as in Async-LinUCB: a client uploads, and the server pushes to others.
+
+    If det(A_i)/det(A_i − ΔA_i) > γ_U, where A_i = A_s + ΔA_s is all that client i has, it uploads.
+    Then the server sends each client j, i included, what j lacks in each s where
+    det(A_s)/det(A_s − pending_j) > γ_D. It costs 1 for the upload and 1 for each client that is
+    sent something.
+    """
+    elapsed = float(client.observations.sum())  # pulls since its last upload, with this one
     if federation.trigger.fires(
         compute_gain(client, layer), elapsed, *list_state_slots(client, "trigger")
     ):
@@ -80,8 +90,11 @@ def communicate_by_push(
 
 
 def upload_deltas(federation: Federation, client: ReferenceClient) -> None:
-    """ΔA_s, Δb_s of each s with something in it: to the server's A_s, b_s, to pending_j of every other client j and to what
-    the client itself was sent, for it goes on knowing it."""
+    """Upload ΔA_s and Δb_s of each s with something in it.
+
+    They are added to the server's A_s and b_s, to pending_j of every other client j, and to the
+    client's own A_s and b_s, since it keeps what it has learnt.
+    """
     waiting = [
         pending
         for j, pending in zip(federation.clients, federation.pending, strict=True)
@@ -98,7 +111,10 @@ def upload_deltas(federation: Federation, client: ReferenceClient) -> None:
 
 
 def download_pending(federation: Federation, j: int) -> None:
-    """A_s ← A_s + pending_j at client j, likewise b_s, for each s in which the server has enough for it; j's own Δ stays."""
+    """Download to client j each layer in which enough is pending; j's own Δ stays.
+
+    A_s ← A_s + pending_j, and likewise b_s.
+    """
     client, pending, server = federation.clients[j], federation.pending[j], federation.server
     lacks = [
         compute_log_det(whole) - compute_log_det(whole - part)
@@ -115,12 +131,12 @@ def download_pending(federation: Federation, j: int) -> None:
 
 
 def compute_gain(client: ReferenceClient, layer: int) -> float:
-    """ln(det(A_s + ΔA_s)/det(A_s))."""
+    """Return ln(det(A_s + ΔA_s)/det(A_s))."""
     return compute_log_det(client.gram[layer] + client.delta_gram[layer]) - compute_log_det(
         client.gram[layer]
     )
 
 
 def count_payload_bytes(dim: int) -> int:
-    """The bytes of an A, which is symmetric, and a b."""
+    """Return the bytes of one layer on the wire: a symmetric A, packed, and a b."""
     return 8 * (dim * (dim + 1) // 2 + dim)

@@ -1,4 +1,4 @@
-"""How the twin chooses an arm and learns from it."""
+"""How the twin chooses an arm, and learns from its reward."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ TIE_TOLERANCE = 1e-9
 def choose_by_s_lucb(
     algorithm: Algorithm, client: ReferenceClient, contexts: np.ndarray, *_: Any
 ) -> tuple[int, int, float]:
-    """S-LUCB, and VS-LUCB and CS-LUCB, which decide alike: layered successive screening.
+    """Choose an arm by layered successive screening: S-LUCB, and VS-LUCB and CS-LUCB alike.
 
-    Returns the row of the contexts that is chosen, the layer s that chose it, and its ‖x‖ in the A_s⁻¹ used there.
+    Return the chosen row of the contexts, the layer s that chose it, and its ‖x‖ in the A_s⁻¹ used
+    there.
     """
     for layer, target_width in enumerate(algorithm.target_widths):
         estimates, norms, widths = estimate_arms(algorithm, client, layer, contexts)
@@ -42,7 +43,7 @@ def choose_by_s_lucb(
 def choose_by_optimism(
     algorithm: Algorithm, client: ReferenceClient, contexts: np.ndarray, *_: Any
 ) -> tuple[int, int, float]:
-    """OFUL: one layer, arg max of r̂ + w."""
+    """Choose the arm of the largest r̂ + w in the only layer, as OFUL does."""
     estimates, norms, widths = estimate_arms(algorithm, client, 0, contexts)
     choice = find_arg_max(estimates + widths, np.full(len(contexts), True))
     return choice, 0, norms[choice]
@@ -55,7 +56,10 @@ def choose_by_plugin(
     arms: np.ndarray,
     draw: float,
 ) -> tuple[int, int, float]:
-    """A policy that chooses itself: it sees estimates and widths of all K arms in every layer, −∞ and 0 for one not there."""
+    """Let a plugin choose from the estimates and widths of all K arms in every layer.
+
+    An arm that is not there has the estimate −∞ and the width 0.
+    """
     shape = (algorithm.n_layers, algorithm.n_arms)
     estimates, norms, widths = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
     for layer in range(algorithm.n_layers):
@@ -70,7 +74,7 @@ def choose_by_plugin(
 
 
 def draw_uniform(key: int, n: int) -> float:
-    """The number in [0, 1) that pull n = 0, 1, … gives to a policy: SplitMix64, 53 bits of it."""
+    """Return the number in [0, 1) that a policy gets at pull n = 0, 1, …: 53 bits of SplitMix64."""
     z = (key + (n + 1) * 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
@@ -80,7 +84,10 @@ def draw_uniform(key: int, n: int) -> float:
 def estimate_arms(
     algorithm: Algorithm, client: ReferenceClient, layer: int, contexts: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """r̂ = θ̂_sᵀx with θ̂_s = A_s⁻¹b_s, ‖x‖ in A_s⁻¹, w = α_s‖x‖. Eager: A_s + ΔA_s and b_s + Δb_s for A_s and b_s."""
+    """Return r̂ = θ̂_sᵀx with θ̂_s = A_s⁻¹b_s, ‖x‖ in A_s⁻¹, and w = α_s‖x‖ of each arm.
+
+    An eager policy uses A_s + ΔA_s and b_s + Δb_s for A_s and b_s.
+    """
     gram, theta_hat = solve_known(algorithm, client, layer)
     norms = np.sqrt(np.sum(contexts * np.linalg.solve(gram, contexts.T).T, axis=1))
     return contexts @ theta_hat, norms, compute_radius(algorithm, layer, gram) * norms
@@ -89,7 +96,7 @@ def estimate_arms(
 def solve_known(
     algorithm: Algorithm, client: ReferenceClient, layer: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The A_s that a decision uses, and θ̂_s = A_s⁻¹b_s."""
+    """Return the A_s that a decision uses, and θ̂_s = A_s⁻¹b_s."""
     gram, moment = client.gram[layer], client.moment[layer]
     if not algorithm.lazy:
         gram, moment = gram + client.delta_gram[layer], moment + client.delta_moment[layer]
@@ -97,7 +104,7 @@ def solve_known(
 
 
 def compute_radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
-    """α_s; where it is self-normalised, α_s + scale·√(offset + ln det(A_s)/det(λI))."""
+    """Return α_s; if it is self-normalised, α_s + scale·√(offset + ln det(A_s)/det(λI))."""
     scale, offset = algorithm.radius_growth
     if scale == 0:
         return float(algorithm.radii[layer])
@@ -106,12 +113,13 @@ def compute_radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
 
 
 def find_arg_max(values: np.ndarray, among: np.ndarray) -> int:
-    """The lowest index whose value is within a relative 1e-9 of the largest: v ≥ m − 1e-9|m|."""
+    """Return the lowest index whose value is nearly the largest: v ≥ m − 1e-9|m|."""
     largest = np.max(values[among])
     return int(np.flatnonzero(among & (values >= largest - TIE_TOLERANCE * abs(largest)))[0])
 
 
 def compute_log_det(gram: np.ndarray) -> float:
+    """Return ln det A."""
     return float(np.linalg.slogdet(gram).logabsdet)
 
 
@@ -124,7 +132,7 @@ def weigh_observation(
     norm: float,
     sigma: float,
 ) -> float:
-    """ω; a weighting with state is also given the residual r − θ̂_sᵀx and its slots."""
+    """Return ω; a weighting with state also gets the residual r − θ̂_sᵀx and its state."""
     state = list_state_slots(client, "weighting")
     residual = [reward - x @ solve_known(algorithm, client, layer)[1]] if state else []
     return float(algorithm.weighting.weight(norm, sigma, *residual, *state))
@@ -133,7 +141,7 @@ def weigh_observation(
 def add_observation(
     client: ReferenceClient, layer: int, x: np.ndarray, reward: float, weight: float
 ) -> None:
-    """ΔA_s ← ΔA_s + ω x xᵀ, Δb_s ← Δb_s + ω r x."""
+    """Add an observation: ΔA_s ← ΔA_s + ω x xᵀ, Δb_s ← Δb_s + ω r x."""
     client.delta_gram[layer] += weight * np.outer(x, x)
     client.delta_moment[layer] += weight * reward * x
     client.observations[layer] += 1

@@ -1,4 +1,4 @@
-"""PE and Fed-PE of the twin, on fixed arms."""
+"""Phased elimination (PE) and Fed-PE of the twin, on fixed arms."""
 
 from __future__ import annotations
 
@@ -12,40 +12,47 @@ import numpy as np
 from .._shared.arrays import AnyArray, Counts, Flags, Floats
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.optimal_design import find_g_optimal_design, find_multi_client_design
+from ..contracts.problem import Problem
 from .communication import count_payload_bytes
 from .decisions import find_arg_max
 from .pulls import Pull, Tally, Traffic
 
-RANK_TOLERANCE = 1e-10  # of the span, as in design.py
+RANK_TOLERANCE = 1e-10  # relative to the largest singular value, as in optimal_design.py
 
 
 class Phase:
-    """How often each client has still to pull each arm and, so far, how often it did and what that paid: clients × arms."""
+    """One phase: pulls left, pulls made and sums of their rewards, each clients × arms."""
 
     def __init__(self, plan: AnyArray, idle: Counts) -> None:
         self.left, self.idle = plan.astype(int), idle
         self.counts, self.sums = np.zeros(plan.shape, int), np.zeros(plan.shape)
 
-    def arm(self, client: int) -> int:
-        """The lowest arm that the plan has left for this client, else its idle arm."""
+    def choose_arm(self, client: int) -> int:
+        """Return the lowest arm that the plan has left for this client, else its idle arm."""
         return int(next(iter(np.flatnonzero(self.left[client])), self.idle[client]))
 
     def observe(self, client: int, arm: int, reward: float) -> None:
-        """An idle client's pulls are not counted."""
+        """Count a pull and add its reward, unless the client is idle."""
         if self.left[client, arm]:
             self.left[client, arm] -= 1
             self.counts[client, arm] += 1
             self.sums[client, arm] += reward
 
     def is_over(self) -> bool:
+        """Return whether all planned pulls were made."""
         return not self.left.any()
 
 
-def play_phases(algorithm: Algorithm, problem: Any, pulls: Iterator[Pull], ledger: Tally) -> None:
-    """Play what is planned; when a phase is over, the next one begins with its last pull. In PE each client has phases of
-    its own, in Fed-PE all have the same."""
+def play_phases(
+    algorithm: Algorithm, problem: Problem, pulls: Iterator[Pull], tally: Tally
+) -> None:
+    """Play pulls with a phased policy; the last pull of a phase begins the next one.
+
+    In PE each client has phases of its own, in Fed-PE all clients have the same.
+    """
     traffic, M = Traffic(), algorithm.n_clients
     name = type(algorithm.policy).__name__
+    assert problem.fixed_arms is not None  # checked before the run
     if name == "PhasedElimination":
         systems = [iterate_elimination_phases(algorithm, arms) for arms in problem.fixed_arms]
     elif name == "FedPE":
@@ -55,17 +62,21 @@ def play_phases(algorithm: Algorithm, problem: Any, pulls: Iterator[Pull], ledge
     phases = [next(system) for system in systems]
     for pull in pulls:
         system, client = (pull.client, 0) if len(systems) == M > 1 else (0, pull.client)
-        arm = phases[system].arm(client)
-        reward = ledger.reward(pull, arm)
+        arm = phases[system].choose_arm(client)
+        reward = tally.draw_reward(pull, arm)
         phases[system].observe(client, arm, reward)
         if phases[system].is_over():
             phases[system] = next(systems[system])
-        ledger.enter(pull, arm, 0, reward, traffic)
+        tally.add_row(pull, arm, 0, reward, traffic)
 
 
 def iterate_elimination_phases(algorithm: Algorithm, arms: Floats) -> Iterator[Phase]:
-    """PE: in phase ℓ = 1, 2, …, with ε = 2^-ℓ, a G-optimal design π over the arms left, g its largest ‖x‖² in V(π)⁻¹;
-    ⌈2gπ(a)/ε² · σ² ln(Kℓ(ℓ+1)/δ)⌉ pulls of arm a; θ̂ from these alone; drop every arm more than 2ε below the best."""
+    """Yield the phases ℓ = 1, 2, … of PE for one client, with ε = 2^-ℓ.
+
+    With a G-optimal design π over the arms left, and g its largest ‖x‖² in V(π)⁻¹, arm a is pulled
+    ⌈2gπ(a)/ε² · σ² ln(Kℓ(ℓ+1)/δ)⌉ times. θ̂ comes from these pulls alone. Every arm more than 2ε
+    below the best is dropped.
+    """
     K, left = len(arms), np.arange(len(arms))
     for phase_number in itertools.count(1):
         plan = np.zeros((1, K))
@@ -79,13 +90,16 @@ def iterate_elimination_phases(algorithm: Algorithm, arms: Floats) -> Iterator[P
 
 
 def plan_elimination(algorithm: Algorithm, arms: Floats, phase_number: int) -> Floats:
-    """The pulls of each arm left: 0 where π(a) = 0, else at least 1. Zero vectors alone teach nothing: the first, forever."""
+    """Return the pulls of each arm left: 0 where π(a) = 0, else at least 1.
+
+    If only zero vectors are left, nothing can be learnt, and the first is pulled forever.
+    """
     if not arms.any():
         first: Floats = np.eye(len(arms))[0]
         return algorithm.horizon * first
     design, delta = find_g_optimal_design(arms), algorithm.noise.delta
     log_term = math.log(algorithm.n_arms * phase_number * (phase_number + 1) / delta)
-    # 1/ε² = 2^2ℓ, which ldexp multiplies by: with σ = 0 there are phases whose ε² is no longer a number above 0
+    # ldexp multiplies by 1/ε² = 2^2ℓ: with σ = 0 there are so many phases that ε² underflows.
     pulls = np.ldexp(
         2 * design.value * design.weights * compute_noise_scale(algorithm) ** 2 * log_term,
         2 * phase_number,
@@ -93,17 +107,23 @@ def plan_elimination(algorithm: Algorithm, arms: Floats, phase_number: int) -> F
     return np.where(design.weights > 0, np.clip(np.ceil(pulls), 1, algorithm.horizon), 0)
 
 
-def iterate_fed_pe_phases(algorithm: Algorithm, problem: Any, traffic: Traffic) -> Iterator[Phase]:
-    """Fed-PE: in phase p the server solves the multi-client design π over the active arms; client i pulls its active arm a
-    ⌈π_{i,a} f_p⌉ times, f_p = K d 2^(p−1), and uploads its sums; the server fits θ̂_g for each group of arms with the same θ
-    and sends it with V_g; each client drops the arms whose upper bound is below its best lower bound. Costs M."""
+def iterate_fed_pe_phases(
+    algorithm: Algorithm, problem: Problem, traffic: Traffic
+) -> Iterator[Phase]:
+    """Yield the phases p = 1, 2, … of Fed-PE, which all clients share. Each costs M.
+
+    The server solves the multi-client design π over the active arms. Client i pulls its active arm
+    a ⌈π_{i,a} f_p⌉ times, f_p = K d 2^(p−1), and uploads its sums. The server fits θ̂_g for each
+    group of arms with the same θ, and sends it with V_g. Each client drops the arms whose upper
+    bound is below its best lower bound.
+    """
+    assert problem.fixed_arms is not None  # checked before the run
     contexts, group = problem.fixed_arms, group_arms(algorithm, problem)
     M, K, d = contexts.shape
     active, idle = np.full((M, K), True), np.zeros(M, int)
     for phase_number in itertools.count(1):
-        phase = Phase(
-            plan_fed_pe(algorithm, contexts, active, group, K * d * 2 ** (phase_number - 1)), idle
-        )
+        f = K * d * 2 ** (phase_number - 1)
+        phase = Phase(plan_fed_pe(algorithm, contexts, active, group, f), idle)
         yield phase
         estimates, widths = estimate_groups(algorithm, contexts, group, phase)
         # Client i keeps {a : r̂ + w ≥ max(r̂ − w)}, the maximum over its active arms
@@ -115,8 +135,11 @@ def iterate_fed_pe_phases(algorithm: Algorithm, problem: Any, traffic: Traffic) 
         charge_phase(traffic, d, group, phase, active)
 
 
-def group_arms(algorithm: Algorithm, problem: Any) -> Counts:
-    """The group of each arm: all in one where they share θ, each its own where it has a θ; the policy may say which."""
+def group_arms(algorithm: Algorithm, problem: Problem) -> Counts:
+    """Return the group of each arm: one for all if they share θ, else one per arm.
+
+    The policy may decide it; otherwise the problem does.
+    """
     shared = algorithm.policy.shared
     if shared is None:
         shared = problem.arm_thetas is None
@@ -126,8 +149,11 @@ def group_arms(algorithm: Algorithm, problem: Any) -> Counts:
 def plan_fed_pe(
     algorithm: Algorithm, contexts: Floats, active: Flags, group: Counts, f: int
 ) -> Floats:
-    """⌈π_{i,a} f⌉; a client who would have nothing to do pulls its lowest active arm once. Where only zero vectors are left,
-    each client pulls its lowest forever."""
+    """Return the pulls of each client and arm: ⌈π_{i,a} f⌉.
+
+    A client with nothing to do pulls its lowest active arm once. If only zero vectors are left,
+    each client pulls its lowest active arm forever.
+    """
     if not contexts[active].any():
         lowest: Floats = np.eye(algorithm.n_arms)[active.argmax(axis=1)]
         return algorithm.horizon * lowest
@@ -141,7 +167,10 @@ def plan_fed_pe(
 def estimate_groups(
     algorithm: Algorithm, contexts: Floats, group: Counts, phase: Phase
 ) -> tuple[Floats, Floats]:
-    """r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺, clients × arms, with H phases: H = max(1, ⌈log2(1 + T_c/(K d))⌉)."""
+    """Return r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺, clients × arms.
+
+    The number of phases is H = max(1, ⌈log2(1 + T_c/(K d))⌉).
+    """
     M, K, d = contexts.shape
     H = max(1, math.ceil(math.log2(1 + algorithm.horizon / M / (K * d))))
     scale = compute_noise_scale(algorithm) * math.sqrt(
@@ -159,12 +188,14 @@ def estimate_groups(
 
 
 def charge_phase(traffic: Traffic, dim: int, group: Counts, phase: Phase, active: Flags) -> None:
-    """The end of a phase: each client sends V and b of each group that it pulled in; it is sent those of all groups that
-    anybody pulled in, and its part of the next design, a number for each active arm."""
+    """Count the traffic at the end of a phase.
+
+    Each client sends V and b of each group in which it pulled. It receives those of all groups in
+    which any client pulled, and its part of the next design, a number per active arm.
+    """
     M, payload = len(active), count_payload_bytes(dim)
-    pulled = np.array(
-        [phase.counts[:, group == g].any(axis=1) for g in np.unique(group)]
-    )  # groups × clients
+    # Groups × clients.
+    pulled = np.array([phase.counts[:, group == g].any(axis=1) for g in np.unique(group)])
     traffic.communication += M
     traffic.messages_up += M
     traffic.messages_down += M
@@ -173,7 +204,7 @@ def charge_phase(traffic: Traffic, dim: int, group: Counts, phase: Phase, active
 
 
 def build_plugin_systems(planned: Any, n_clients: int, traffic: Traffic) -> list[Iterator[Phase]]:
-    """A policy that is neither: by what it plans and makes of the phases itself, one system for all or one for each client."""
+    """Return the phases that another phased policy plans: one series for all, or one per client."""
 
     def system(clients: Counts) -> Iterator[Phase]:
         while True:
@@ -184,18 +215,17 @@ def build_plugin_systems(planned: Any, n_clients: int, traffic: Traffic) -> list
             for name, amount in planned.advance(clients, counts, sums).items():
                 setattr(traffic, name, getattr(traffic, name) + amount)
 
-    everybody = np.arange(n_clients)
-    return (
-        [system(everybody)]
-        if planned.together
-        else [system(each) for each in np.split(everybody, n_clients)]
-    )
+    all_clients = np.arange(n_clients)
+    if planned.together:
+        return [system(all_clients)]
+    return [system(each) for each in np.split(all_clients, n_clients)]
 
 
 def fit_least_squares(xs: Floats, counts: Counts, sums: Floats) -> tuple[Floats, Floats]:
-    """θ̂ = V⁺ Σ x·(the sum of its rewards), V = Σ n x xᵀ, over the xs that were pulled; and a root of V⁺.
+    """Fit θ̂ = V⁺ Σ x·(the sum of its rewards), V = Σ n x xᵀ, and return it with a root of V⁺.
 
-    With the rows √n x in B, V = BᵀB and V⁺ = B⁺B⁺ᵀ: the root is B⁺, which has twice the digits that V would leave of it.
+    Only the xs that were pulled count. With the rows √n x in B, V = BᵀB and V⁺ = B⁺B⁺ᵀ. So the
+    root is B⁺, and computing it from B keeps twice the digits that V would leave.
     """
     roots = np.sqrt(counts[counts > 0])
     root = np.linalg.pinv(roots[:, None] * xs[counts > 0], rcond=RANK_TOLERANCE).astype(
@@ -205,5 +235,5 @@ def fit_least_squares(xs: Floats, counts: Counts, sums: Floats) -> tuple[Floats,
 
 
 def compute_noise_scale(algorithm: Algorithm) -> float:
-    """The σ of the formulas, times alpha_scale."""
+    """Return the σ of the formulas, times alpha_scale."""
     return float(algorithm.noise.alpha_scale * algorithm.noise.noise_scale)

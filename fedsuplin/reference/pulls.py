@@ -1,4 +1,4 @@
-"""The pulls that the twin plays, and the tally of what they pay and cost."""
+"""The pulls that the twin plays, and the tally of what they paid and cost."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 
 from ..contracts.stream import Stream
 
-CHUNK_PULLS = 500
+CHUNK_PULLS = 500  # pulls that are taken from a stream at once
 
 
 class Pull(NamedTuple):
-    """The active client, the arms that are there and, a row each, their contexts, mean rewards and corruption; the noise
-    and its σ_t."""
+    """One pull: the active client, the arms that are there, the noise and its σ_t.
+
+    Contexts, mean rewards and corruption have one row per arm that is there.
+    """
 
     client: int
     arms: np.ndarray
@@ -28,7 +30,10 @@ class Pull(NamedTuple):
 
 @dataclass
 class Traffic:
-    """The paper's count, and what really crosses the wire; in the order of ReferenceResult's last columns."""
+    """What was communicated so far: the paper's count, messages and bytes.
+
+    The fields have the order of ReferenceResult's last columns.
+    """
 
     communication: int = 0
     messages_up: int = 0
@@ -38,19 +43,23 @@ class Traffic:
 
 
 class Tally:
-    """What the pulls paid and cost so far: a row of ReferenceResult each. Holds what the adversary has left to spend."""
+    """What the pulls paid and cost so far, one row of ReferenceResult per pull.
+
+    It also holds the budget that the adversary has left.
+    """
 
     def __init__(self, budget: float) -> None:
         self.budget, self.regret, self.total = budget, 0.0, 0.0
         self.rows: list[tuple[Any, ...]] = []
 
-    def reward(self, pull: Pull, choice: int) -> float:
-        """Mean + noise + corruption, which is clipped to the budget left."""
+    def draw_reward(self, pull: Pull, choice: int) -> float:
+        """Return mean + noise + corruption, and take the corruption from the budget left."""
         corrupted = min(max(pull.corruption[choice], -self.budget), self.budget)
         self.budget -= abs(corrupted)
         return float(pull.means[choice] + pull.noise + corrupted)
 
-    def enter(self, pull: Pull, choice: int, layer: int, reward: float, traffic: Traffic) -> None:
+    def add_row(self, pull: Pull, choice: int, layer: int, reward: float, traffic: Traffic) -> None:
+        """Add the row of a pull, after the communication that it led to."""
         self.regret += pull.means.max() - pull.means[choice]
         self.total += reward
         self.rows.append(
@@ -59,7 +68,7 @@ class Tally:
 
 
 def iterate_pulls(stream: Stream, length: int, n_arms: int) -> Iterator[Pull]:
-    """Pull by pull. The engine's d × lanes are turned back into K × d, without the padding."""
+    """Yield the pulls of a stream, with the engine's d × lanes turned back into K × d."""
     for start in range(0, length, CHUNK_PULLS):
         chunk = stream.take(min(CHUNK_PULLS, length - start))
         for t, client in enumerate(chunk.clients):

@@ -1,4 +1,4 @@
-"""What the twin's server and clients hold."""
+"""What the twin's server and clients hold: Gram matrices, moments, and the state of plugins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .pulls import Traffic
 
 
 class Layers:
-    """A_s and b_s of every layer, and which version of the server's they are. The server holds just this."""
+    """A_s and b_s of every layer, and their version at the server, which holds only this."""
 
     def __init__(self, n_layers: int, dim: int, ridge: float) -> None:
         self.gram = np.array([ridge * np.eye(dim)] * n_layers)
@@ -18,7 +18,7 @@ class Layers:
 
 
 class ReferenceClient(Layers):
-    """The last download, and ΔA_s, Δb_s with the number of observations in them; the slots of plugins with state."""
+    """A client: its last download, ΔA_s and Δb_s with their observations, plugin state."""
 
     def __init__(self, n_layers: int, dim: int, ridge: float, state_sizes: dict[str, int]) -> None:
         super().__init__(n_layers, dim, ridge)
@@ -29,24 +29,23 @@ class ReferenceClient(Layers):
 
 
 class Federation:
-    """One server, M clients, what they sent each other; for Async-LinUCB, what the server has yet to send to each client;
-    for Sync, CommLayers and t_last of each layer."""
+    """One server, M clients, and the traffic between them.
+
+    For Async-LinUCB it has what is pending for each client, for Sync CommLayers and each t_last.
+    """
 
     def __init__(self, algorithm: Algorithm) -> None:
         sizes = algorithm.n_layers, algorithm.dim, algorithm.setting.ridge
         self.trigger, self.traffic = algorithm.trigger, Traffic()
         state_sizes = {axis: rule.state_size for axis, rule in algorithm.rules.items()}
-        self.server, self.clients = (
-            Layers(*sizes),
-            [ReferenceClient(*sizes, state_sizes) for _ in range(algorithm.n_clients)],
-        )
-        self.pending = [
-            Layers(algorithm.n_layers, algorithm.dim, 0.0) for _ in range(algorithm.n_clients)
-        ]
+        everyone = range(algorithm.n_clients)
+        self.server = Layers(*sizes)
+        self.clients = [ReferenceClient(*sizes, state_sizes) for _ in everyone]
+        self.pending = [Layers(algorithm.n_layers, algorithm.dim, 0.0) for _ in everyone]
         self.comm_layers: set[int] = set()
         self.t_last = [0] * algorithm.n_layers
 
 
 def list_state_slots(client: ReferenceClient, axis: str) -> list[np.ndarray]:
-    """The slots that a plugin with state gets as its last argument; nothing for one without."""
+    """Return the state that a plugin gets as its last argument, in a list; empty if it has none."""
     return [client.state[axis]] if axis in client.state else []
