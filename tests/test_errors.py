@@ -88,7 +88,8 @@ def test_dask_workers_that_can_not_import_what_they_are_sent():
         status="error", exception=lambda: ModuleNotFoundError("No module named 'fedsuplin'")
     )
     with told(
-        "the Dask workers at a:1 can't do it; they need the same fedsuplin and plugins. ModuleNotFoundError"
+        "the Dask workers at a:1 could not run a job. "
+        "They need the same fedsuplin and the same plugins. ModuleNotFoundError"
     ):
         get_dask_outcome(future, "a:1")
 

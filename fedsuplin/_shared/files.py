@@ -6,7 +6,7 @@ import contextlib
 import csv
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,10 +58,18 @@ def _blame_path(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_csv_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_csv_rows(
+    path: str | os.PathLike[str],
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str] | None = None,
+) -> Path:
+    """Write rows as a CSV file and return its path. By default the columns are those of the rows."""
     path = Path(path)
+    if columns is None:
+        rows = list(rows)
+        columns = list(dict.fromkeys(key for row in rows for key in row))
     with open_atomically(path, newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
     return path

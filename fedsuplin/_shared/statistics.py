@@ -1,7 +1,4 @@
-"""Several policies on the same problem and the same seeds: means with standard errors, curves with bands, Table 1 measured.
-
-The runs are independent and the loop holds no GIL, so threads share them out.
-"""
+"""Standard errors and confidence bands of means."""
 
 from __future__ import annotations
 
@@ -15,16 +12,28 @@ CONFIDENCE = 0.95
 
 
 def compute_standard_error(values: Floats) -> float:
-    """Of the mean; NaN says that one value tells nothing of its own spread."""
+    """Return the standard error of the mean; NaN for a single value, which has no spread."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def compute_confidence_band(values: Floats) -> Floats:
-    """Half the width of the 95 % confidence interval of the mean, by Student's t; 0 where there is one seed only."""
-    from scipy.special import stdtrit
+def compute_student_factor(freedom: float) -> float:
+    """Return how many standard errors half a 95 % confidence interval is wide, by Student's t.
 
+    >>> round(compute_student_factor(9), 3)
+    2.262
+    """
+    from scipy.special import stdtrit  # takes long to import, and --help does without
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def compute_confidence_band(values: Floats) -> Floats:
+    """Return half the width of the mean's 95 % confidence interval for each column of values.
+
+    One row has no spread, so its band is 0 wide.
+    """
     n = len(values)
     if n < 2:
         return np.zeros(values.shape[1])
     deviations: Floats = values.std(axis=0, ddof=1)
-    return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviations / math.sqrt(n)
+    return compute_student_factor(n - 1) * deviations / math.sqrt(n)

@@ -140,7 +140,7 @@ def describe_stopped_comparison(found: Comparison) -> str:
     if not found.runs:
         return "stopped before any run was finished: nothing was written"
     without = [policy for policy in found.algorithms if policy not in found.runs]
-    return f"stopped early: {found.over} played" + (
+    return f"stopped early: {found.seeds_in_words} played" + (
         f", none of {', '.join(without)}" if without else ""
     )
 
@@ -150,7 +150,7 @@ def make_comparison_table(found: Comparison) -> Table:
     algorithm = next(iter(found.algorithms.values()))
     setting = algorithm.setting
     sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}, preset {algorithm.preset}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\n{found.told_as}")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\n{found.description}")
     for heading in ("policy", "regret", "% of uniform", "communication", "kB sent", "µs"):
         table.add_column(
             heading, justify="left" if heading == "policy" else "right", overflow="fold"

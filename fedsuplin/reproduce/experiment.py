@@ -15,8 +15,9 @@ from .._shared.checks import check_positive_integer
 from .._shared.files import write_csv_rows
 from .._shared.statistics import compute_standard_error
 from ..errors import InvalidInput, unknown
+from ..study.curves import list_curve_rows
 from ..study.grid import Point
-from ..study.sweeps import SweepProgress, SweepResult, list_curve_rows, sweep_points
+from ..study.sweeps import SweepProgress, SweepResult, sweep_points
 from ..view.style import save_figure
 from .verdicts import Verdict
 

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._shared.arrays import Floats
-from .._shared.statistics import CONFIDENCE, compute_confidence_band, compute_standard_error
+from .._shared.statistics import (
+    compute_confidence_band,
+    compute_standard_error,
+    compute_student_factor,
+)
 from .formatting import format_number
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
@@ -59,17 +63,13 @@ def compute_difference(first: Floats, second: Floats, *, paired: bool = True) ->
     if paired:
         half = float(compute_confidence_band((first - second)[:, None])[0])
     else:  # Welch's: the two may spread differently
-        from scipy.special import (
-            stdtrit,  # takes a while to import, and --help and completion do without
-        )
-
         errors = np.array([compute_standard_error(first), compute_standard_error(second)]) ** 2
         freedom = (
             errors.sum() ** 2 / (errors**2 / [len(first) - 1, len(second) - 1]).sum()
             if errors.any()
             else 1.0
         )
-        half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * math.sqrt(errors.sum()))
+        half = compute_student_factor(freedom) * math.sqrt(errors.sum())
     return Difference(mean, mean - half, mean + half)
 
 

@@ -1,14 +1,13 @@
-"""Many runs: grids of policies and of problems × seeds, in threads, processes or on a cluster, to one tidy table.
+"""Expand grids of policies and problems into the points of a sweep.
 
-A grid is a dict whose lists are axes: {"name": ["async", "sync"], "alpha_scale": [0.1, 0.3]} is four policies. What was run is
-kept in a journal, so a sweep that was stopped or killed goes on where it was, and one with more seeds runs only those.
+A grid is a dict whose lists are axes. For example,
+``{"name": ["async", "sync"], "alpha_scale": [0.1, 0.3]}`` stands for four policies.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._shared.checks import check_positive_integer
+from .._shared.plain_data import encode_json
 from .._shared.version import __version__
 from ..algorithm.composing import compose_recipe
 from ..contracts.variant import AXES
@@ -26,6 +26,16 @@ from ..registry import plugins
 from ..simulation.recorder import list_recorded_pulls
 
 Grid = Mapping[str, Any]
+
+FORMER_MODULES = {
+    "fedsuplin.problems.arrays": "fedsuplin.problem",
+    "fedsuplin.problems.classification": "fedsuplin.datasets.classification",
+    "fedsuplin.problems.fixed_arms": "fedsuplin.fixed_arms",
+    "fedsuplin.problems.movielens": "fedsuplin.datasets.movielens",
+    "fedsuplin.problems.synthetic": "fedsuplin.problem",
+    "fedsuplin.problems.tables": "fedsuplin.datasets.tables",
+}
+"""Where our problems were when the first journals were written; their keys have these names."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +49,23 @@ class Point:
 
     @functools.cached_property
     def key(self) -> str:
-        """What makes it this run and no other, as text: with other constants in its preset, or another version of fedsuplin or
-        of a plugin package, it is another run."""
-        parts = {
+        """Return the text that identifies this run in a journal.
+
+        With other constants in its preset, or another version of fedsuplin or of a plugin
+        package, it is another run.
+        """
+        parts: dict[str, Any] = {
             "policy": self.policy,
             "problem": self.problem,
             "seed": self.seed,
             "record": self.record,
         }
-        return json.dumps(
-            parts | {"preset": find_preset(self.policy), "versions": list_versions()},
-            sort_keys=True,
-            default=name_for_key,
-        )
+        parts |= {"preset": find_preset(self.policy), "versions": list_versions()}
+        return encode_json(parts, name_for_key, sort_keys=True)
 
     @property
     def work(self) -> float:
-        """How much there is to do, against other points of the sweep: pulls × arms × dim², where the problem says them."""
+        """Return the work relative to other points: pulls × arms × dim², where they are known."""
         sizes = [self.problem.get(name, 1) for name in ("horizon", "n_arms", "dim", "dim")]
         return float(
             math.prod(size for size in sizes if isinstance(size, (int, float)) and size > 0)
@@ -63,24 +73,25 @@ class Point:
 
 
 def find_preset(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The constants that a policy has from its preset."""
+    """Return the constants that a policy has from its preset."""
     _, recipe = compose_recipe(policy["name"], {axis: policy.get(axis) for axis in AXES})
     return dict(recipe.presets.get(policy.get("preset", "practical"), {}))
 
 
 def list_versions() -> dict[str, str]:
-    """Of fedsuplin and of the packages that have plugins."""
+    """Return the versions of fedsuplin and of the packages that have plugins."""
     return {source.package: source.version for source in plugins.sources()} | {
         "fedsuplin": __version__
     }
 
 
 def list_points(policies: Any, problems: Any, seeds: Any, record: Any) -> list[Point]:
-    """Every point of the grids, seeds innermost."""
+    """Return every point of the grids; the seeds vary fastest."""
     if record is not None:
         if record == "all":
             raise InvalidInput(
-                'record="all" is for a single run: a sweep keeps curves with "log" or every n-th pull'
+                'record="all" is for a single run: '
+                'a sweep keeps curves with record="log" or every n-th pull'
             )
         list_recorded_pulls(record, 1)
     plan = itertools.product(
@@ -92,13 +103,14 @@ def list_points(policies: Any, problems: Any, seeds: Any, record: Any) -> list[P
     ]
     if len({point.key for point in points}) < len(points):
         raise InvalidInput(
-            "some runs are in the sweep twice: each combination of policy, problem and seed must be there once"
+            "some runs are in the sweep twice: "
+            "each combination of policy, problem and seed must be there once"
         )
     return points
 
 
 def list_seeds(seeds: Any) -> list[int]:
-    """How many, or which."""
+    """Return the seeds: `seeds` is how many, or which."""
     if isinstance(seeds, numbers.Real):
         return list(range(check_positive_integer("seeds", seeds)))
     which = (
@@ -112,12 +124,12 @@ def list_seeds(seeds: Any) -> list[int]:
                 f"seeds must be how many, or whole numbers of at least 0, not {seed!r}"
             )
     if not which:
-        raise InvalidInput("there is nothing to run: give at least one seed")
+        raise InvalidInput("there are no seeds: give at least one seed")
     return which
 
 
 def expand_grids(what: str, grids: Any) -> list[dict[str, Any]]:
-    """The combinations of one or several grids."""
+    """Return the combinations of one or several grids."""
     several = (
         [grids]
         if isinstance(grids, (str, Mapping)) or not isinstance(grids, Iterable)
@@ -130,6 +142,7 @@ def expand_grids(what: str, grids: Any) -> list[dict[str, Any]]:
 
 
 def list_combinations(what: str, grid: Any) -> Iterator[dict[str, Any]]:
+    """Yield the combinations of one grid; `what` names it in errors."""
     if what == "policies" and isinstance(grid, str):
         grid = {"name": grid}
     if not isinstance(grid, Mapping):
@@ -138,11 +151,12 @@ def list_combinations(what: str, grid: Any) -> Iterator[dict[str, Any]]:
         )
     if what == "policies" and "name" not in grid:
         raise InvalidInput(
-            f"a grid of policies must say which: add name, such as 'async', to {dict(grid)!r}"
+            "a grid of policies must say which policy: "
+            f"add name, such as 'async', to {dict(grid)!r}"
         )
     if what == "problems" and "seed" in grid:
         raise InvalidInput(
-            "the seeds of a sweep are its own: give seeds=, and no seed in a grid of problems"
+            "a sweep sets the seeds of its problems: give seeds=, and no seed in a grid of problems"
         )
     axes = {key: list_axis_values(values) for key, values in grid.items()}
     for key, values in axes.items():
@@ -153,7 +167,7 @@ def list_combinations(what: str, grid: Any) -> Iterator[dict[str, Any]]:
 
 
 def list_axis_values(values: Any) -> list[Any]:
-    """Of an axis, or the one value that is none."""
+    """Return the values of an axis; a single value is an axis of one."""
     several = isinstance(values, (list, tuple, range)) or (
         isinstance(values, np.ndarray) and values.ndim > 0
     )
@@ -161,33 +175,36 @@ def list_axis_values(values: Any) -> list[Any]:
 
 
 def as_python_number(value: Any) -> Any:
+    """Return a NumPy scalar as Python's number, anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def as_whole_number(value: Any) -> Any:
-    """1e6, which TOML has as a float, as the whole number that it is."""
+    """Return 1e6, which TOML reads as a float, as the whole number that it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def name_for_key(value: Any) -> Any:
-    """Something that is not plain data, as text that is the same in the next process; refused where there is none."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    name = (
-        f"{value.__module__}.{value.__qualname__}"
-        if callable(value) and hasattr(value, "__qualname__")
-        else repr(value)
-    )
+def name_for_key(value: Any) -> str:
+    """Return something that is not plain data as text that is the same in the next process.
+
+    A class or a function gives its full name, an object its repr. One whose text would differ in
+    the next process is refused.
+    """
+    if callable(value) and hasattr(value, "__qualname__"):
+        module = FORMER_MODULES.get(value.__module__, value.__module__)
+        name = f"{module}.{value.__qualname__}"
+    else:
+        name = repr(value)
     if " at 0x" in name or "<lambda>" in name or "<locals>" in name:
         raise InvalidInput(
-            f"{name} has no name to know its runs by: define it at the top of a module, register it as a plugin, or give its "
-            "class a repr"
+            f"{name} has no name by which its runs could be found again: define it at the top of "
+            "a module, register it as a plugin, or give its class a repr"
         )
     return name
 
 
 def make_problem(point: Point) -> Any:
-    """The problem of a point. The horizon is for the run; most problems have as many pulls as are asked for."""
+    """Make the problem of a point. Its horizon is not the problem's but the run's."""
     keywords = {
         key: value for key, value in point.problem.items() if key not in ("name", "horizon")
     } | {"seed": point.seed}

@@ -1,29 +1,28 @@
-"""Many runs: grids of policies and of problems × seeds, in threads, processes or on a cluster, to one tidy table.
-
-A grid is a dict whose lists are axes: {"name": ["async", "sync"], "alpha_scale": [0.1, 0.3]} is four policies. What was run is
-kept in a journal, so a sweep that was stopped or killed goes on where it was, and one with more seeds runs only those.
-"""
+"""Check the names in a sweep before anything runs."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .._shared.plain_data import encode_json
 from ..algorithm.composing import compose_recipe, list_keywords
 from ..contracts.variant import AXES, PRESETS, SYNCS
 from ..errors import FedsuplinError, InvalidInput, PluginError, UnknownName, unknown
 from ..registry import list_needed_parameters, list_parameters, plugins
 from .grid import Point, make_problem, name_for_key
 
-SWEEP_KEYWORDS = {"seed", "horizon"}  # keywords of a problem that are not its grid's to give
+SWEEP_KEYWORDS = {"seed", "horizon"}  # of a problem, which the sweep gives
 NOT_PARAMETERS = {"preset", "syncs", "lazy", *AXES}
 
 
 def check_names(points: Sequence[Point]) -> None:
-    """A name that does not exist is told before anything runs; a value that can't be used is an error of its run."""
+    """Raise an error for the first name that does not exist.
+
+    A value that can't be used is not looked for: it is an error of its runs.
+    """
     for policy in list_distinct(point.policy for point in points):
         check_policy_names(policy)
     for problem in list_distinct(point.problem for point in points):
@@ -31,6 +30,7 @@ def check_names(points: Sequence[Point]) -> None:
 
 
 def check_policy_names(policy: Mapping[str, Any]) -> None:
+    """Check the name of a policy, and the names of its keywords and parts."""
     _, recipe = compose_recipe(policy["name"], {axis: policy.get(axis) for axis in AXES})
     takes = list_keywords(recipe) | NOT_PARAMETERS
     for keyword in policy:
@@ -42,44 +42,42 @@ def check_policy_names(policy: Mapping[str, Any]) -> None:
 
 
 def check_problem_names(problem: Mapping[str, Any]) -> None:
-    """Keywords by the signature; one that is made by name also once, for names among its values, such as that of a noise."""
+    """Check the name of a problem, and its keywords by the signature of what makes it.
+
+    A registered problem is also made once, to find wrong names among its values, such as that of
+    a noise model.
+    """
     name = problem["name"]
     if not callable(name) and not isinstance(name, str):
         raise InvalidInput(
-            f"the name of a problem must be one, or a function that makes it, not {name!r}"
+            f"the name of a problem must be a name or a function that makes one, not {name!r}"
         )
     factory = name if callable(name) else plugins.factory("problems", name)
-    what, takes = (
-        f"keyword for problem {(name_for_key(name) if callable(name) else name)!r}",
-        {*list_parameters(factory), "horizon"} - {"seed"},
-    )
+    shown = repr(name_for_key(name) if callable(name) else name)
+    what, takes = f"keyword for problem {shown}", {*list_parameters(factory), "horizon"} - {"seed"}
     others = [keyword for keyword in problem if keyword != "name" and keyword not in takes]
     if others and not takes_any_keyword(factory):
         raise unknown(what, others[0], takes)
-    lacking = [
-        keyword
-        for keyword in list_needed_parameters(factory)
-        if keyword not in {*problem, *SWEEP_KEYWORDS}
-    ]
-    for keyword in others if lacking else ():
-        if difflib.get_close_matches(
-            keyword, lacking, n=1
-        ):  # where any keyword is taken, this is how a misspelt one shows
-            raise unknown(what, keyword, takes)
+    given = {*problem, *SWEEP_KEYWORDS}
+    lacking = [keyword for keyword in list_needed_parameters(factory) if keyword not in given]
     if lacking:
-        raise InvalidInput(
-            f"problem {(name_for_key(name) if callable(name) else name)!r} needs {', '.join(lacking)}: add to its grid"
-        )
+        for keyword in others:  # where any keyword is taken, this is how a misspelt one shows
+            if difflib.get_close_matches(keyword, lacking, n=1):
+                raise unknown(what, keyword, takes)
+        raise InvalidInput(f"problem {shown} needs {', '.join(lacking)}: add to its grid")
     wrong = None if callable(name) else find_unknown_name(problem)
-    for keyword in others if wrong else ():
-        if repr(keyword) in str(wrong):
-            raise unknown(what, keyword, takes, f" ({wrong})")
     if wrong:
+        for keyword in others:
+            if repr(keyword) in str(wrong):
+                raise unknown(what, keyword, takes, f" ({wrong})")
         raise UnknownName(f"problem {name!r}: {wrong}") from wrong
 
 
 def find_unknown_name(problem: Mapping[str, Any]) -> UnknownName | None:
-    """What making it says of a name that does not exist; anything else that is wrong is for its runs to say."""
+    """Make a problem, and return its error about a name that does not exist, if there is one.
+
+    Any other error is left to the runs.
+    """
     try:
         make_problem(Point({}, dict(problem), 0))
     except FedsuplinError as error:
@@ -89,6 +87,7 @@ def find_unknown_name(problem: Mapping[str, Any]) -> UnknownName | None:
 
 
 def takes_any_keyword(factory: Callable[..., Any]) -> bool:
+    """Return True if a function has a parameter like **keywords."""
     return any(
         parameter.kind is parameter.VAR_KEYWORD
         for parameter in inspect.signature(factory).parameters.values()
@@ -96,12 +95,13 @@ def takes_any_keyword(factory: Callable[..., Any]) -> bool:
 
 
 def list_distinct(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that differ in more than a number, which can't be misspelt."""
+    """Return those that differ in more than numbers, which can't be misspelt."""
     return list({encode_words(each): each for each in found}.values())
 
 
 def encode_words(keywords: Mapping[str, Any]) -> str:
-    return json.dumps(
+    """Return keywords as text, with 0 for every number."""
+    return encode_json(
         {key: 0 if isinstance(value, (int, float)) else value for key, value in keywords.items()},
-        default=name_for_key,
+        name_for_key,
     )

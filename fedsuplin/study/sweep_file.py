@@ -1,8 +1,4 @@
-"""Many runs: grids of policies and of problems × seeds, in threads, processes or on a cluster, to one tidy table.
-
-A grid is a dict whose lists are axes: {"name": ["async", "sync"], "alpha_scale": [0.1, 0.3]} is four policies. What was run is
-kept in a journal, so a sweep that was stopped or killed goes on where it was, and one with more seeds runs only those.
-"""
+"""Read the TOML file of a sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +15,10 @@ SECTIONS = ("policy", "problem", "seeds", "record")  # of a sweep's file
 
 
 def read_sweep_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A sweep's TOML file as keywords of `sweep`: [policy] or several [[policy]], [problem] or [[problem]], seeds, record."""
+    """Return a sweep's TOML file as keywords of `sweep`.
+
+    It has [policy] or several [[policy]], [problem] or several [[problem]], seeds and record.
+    """
     try:
         with open(path, "rb") as file:
             found = tomllib.load(file)
@@ -31,7 +30,8 @@ def read_sweep_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     for section in ("policy", "problem"):
         if section not in found:
             raise InvalidInput(
-                f"{path} has no [{section}]: `fedsuplin sweep --example` prints a file that has all there can be"
+                f"{path} has no [{section}]: "
+                "`fedsuplin sweep --example` prints a file with every section"
             )
     rest: dict[str, Any] = {key: found[key] for key in ("seeds", "record") if key in found}
     return {"policies": found["policy"], "problems": found["problem"], **rest}

@@ -1,7 +1,8 @@
-"""The file in which a sweep keeps its runs: a line of JSON for each that ended, so that a sweep that was killed goes on.
+"""The file in which a sweep keeps its runs, so that a sweep that was killed can go on.
 
-Each line is handed to the system whole before the next, and what a kill leaves of an unfinished one is cut off when the file
-is opened again. The file is locked while a sweep writes to it.
+It has one line of JSON per finished run. Each line is handed to the system whole before the next
+one, and half a line that a kill left is cut off when the file is opened again. The file is locked
+while a sweep writes to it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ SYNC_SECONDS = 1.0  # a power cut loses no more than this; a kill loses nothing
 
 
 class SweepJournal:
-    """What was run, by key; `append` adds to it and to the file. Use as a context manager.
+    """The finished runs of a sweep by key, in memory and in a file. Use it as a context manager.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Journal(Path(folder) / "runs.jsonl") as journal:
+    ...     with SweepJournal(Path(folder) / "runs.jsonl") as journal:
     ...         journal.append({"key": "a", "regret": 1.5})
-    ...     with Journal(Path(folder) / "runs.jsonl") as journal:
+    ...     with SweepJournal(Path(folder) / "runs.jsonl") as journal:
     ...         print(journal.lines["a"]["regret"])
     1.5
     """
@@ -62,11 +63,12 @@ class SweepJournal:
             self._close(self._file)
 
     def append(self, line: dict[str, Any]) -> None:
+        """Add a run to the file, and then to `lines`."""
         self._write(encode_json(line).encode() + b"\n")
         self.lines[line["key"]] = line
 
     def _read(self, file: IO[bytes], path: Path) -> None:
-        """The lines that are there; half a line at the end is cut off, and a new file gets its heading."""
+        """Read the lines of the file, cut off half a line at its end, and head a new file."""
         file.seek(0)
         heading = file.readline()
         if heading != HEADING and not HEADING.startswith(heading):
@@ -84,6 +86,7 @@ class SweepJournal:
             self._write(HEADING)
 
     def _write(self, line: bytes) -> None:
+        """Hand a line to the system, and wait for the disk once in a while."""
         if self._file is None:
             return
         try:
@@ -93,20 +96,23 @@ class SweepJournal:
                 os.fsync(self._file.fileno())
                 self._synced = time.monotonic()
         except OSError as error:
-            kept = f"{error.strerror}. The {len(self.lines)} runs in it are kept: start the sweep again and it goes on"
+            kept = (
+                f"{error.strerror}. The {len(self.lines)} runs in it are kept: "
+                "start the sweep again and it goes on"
+            )
             raise OSError(error.errno, kept, str(self.path)) from error
 
     @staticmethod
     def _close(file: IO[bytes]) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # of a line that did not fit on the disk, and was reported
+        """Close the file. What did not fit on the disk was reported before."""
+        with contextlib.suppress(OSError):
             os.fsync(file.fileno())
         with contextlib.suppress(OSError):
             file.close()
 
 
 def parse_line(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    """Return a line of the journal as a dict; the error for another line names it."""
     try:
         found: dict[str, Any] = json.loads(line)
         found["key"]
@@ -118,7 +124,7 @@ def parse_line(line: bytes, number: int, path: Path) -> dict[str, Any]:
 
 
 def lock_journal(file: Any, path: Path) -> None:
-    """Two sweeps must not write to one journal. The system drops the lock of a process that dies."""
+    """Lock the journal against a second sweep. The system frees the lock of a process that dies."""
     if fcntl is None:
         return
     try:

@@ -1,15 +1,12 @@
-"""Many runs: grids of policies and of problems × seeds, in threads, processes or on a cluster, to one tidy table.
+"""Run every policy on every problem with every seed, into one table.
 
-A grid is a dict whose lists are axes: {"name": ["async", "sync"], "alpha_scale": [0.1, 0.3]} is four policies. What was run is
-kept in a journal, so a sweep that was stopped or killed goes on where it was, and one with more seeds runs only those.
+The runs are kept in a journal, so a sweep that was stopped or killed goes on where it was, and one
+with more seeds runs only those.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +18,12 @@ import numpy as np
 from .._shared.checks import check_positive_integer
 from .._shared.extras import import_extra
 from .._shared.files import write_csv_rows
+from .._shared.plain_data import encode_json
 from .._shared.statistics import compute_standard_error
-from ..simulation.result import COUNTS, SUMS, RunResult
+from ..simulation.result import RunResult
 from ..simulation.runner import run
-from .backends import Died, RunStopped, check_backend, raise_if_stopped, run_jobs
+from .backends import Died, RunStopped, StopFlag, check_backend, raise_if_stopped, run_jobs
+from .curves import CURVE_COLUMNS, MEASURED, list_curve_rows
 from .grid import Grid, Point, list_points, make_problem, name_for_key
 from .sweep_checks import check_names
 from .sweep_journal import SweepJournal
@@ -35,109 +34,162 @@ if TYPE_CHECKING:
     import pandas
 
 
-MEASURED = (*SUMS, *COUNTS)
-RUN_COLUMNS = (
-    "seed",
-    "pulls",
-    *MEASURED,
-    "percent_of_uniform",
-    "guarantee",
-    "error",
-)  # columns beside those of the grids
+# The columns beside those of the grids.
+RUN_COLUMNS = ("seed", *CURVE_COLUMNS, "percent_of_uniform", "guarantee", "error")
 
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """What `progress` is called with after each run."""
+    """How far a sweep is: what `progress` is called with after each run."""
 
     done: int
     total: int
     failed: int
     share: float
-    """Of the work, which is not that of the runs where some are longer."""
+    """The share of the work that is done. It differs from done / total where runs differ."""
 
 
 @dataclass(frozen=True, eq=False)
 class SweepResult:
-    """A row a run, in the order of the grids, however the runs were shared out.
+    """The table of a sweep: one row per run, in the order of the grids.
 
-    >>> found = sweep(["oful", "uniform"], {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": [50, 100]}, seeds=2)
+    Attributes
+    ----------
+    points : list of Point
+        All runs that were planned.
+    rows : list of dict
+        One row per run that ended: its place in the grids, its seed, and what was measured.
+    curves : list of dict or None
+        For each row, where `record` asked for them, the cumulative arrays and their ``pulls``.
+    axes : tuple of str
+        The columns that say which run it is, without the seed.
+    complete : bool
+        False if the sweep was stopped: then the rows of runs that did not end are missing.
+
+    Examples
+    --------
+    >>> import fedsuplin as fsl
+    >>> problems = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": [50, 100]}
+    >>> found = fsl.sweep(["oful", "uniform"], problems, seeds=2)
     >>> len(found.rows), len(found.summary()), found.rows[0]["policy"], found.complete
     (8, 4, 'oful', True)
     """
 
     points: list[Point]
-    """All that were planned."""
     rows: list[dict[str, Any]]
     curves: list[dict[str, np.ndarray] | None]
-    """For each row, where `record` asked for them, the cumulative arrays and their `pulls`."""
     axes: tuple[str, ...]
-    """The columns that say which run it is, without the seed."""
     complete: bool = True
-    """False when it was stopped: then rows of runs that were not reached are missing."""
 
     @property
     def failed(self) -> list[dict[str, Any]]:
+        """Return the rows of the runs that failed."""
         return [row for row in self.rows if row["error"]]
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The columns with more than one value."""
+        """Return the columns with more than one value."""
         return tuple(
             axis
             for axis in self.axes
-            if len({json.dumps(row[axis], default=name_for_key) for row in self.rows}) > 1
+            if len({encode_json(row[axis], name_for_key) for row in self.rows}) > 1
         )
 
     def summary(self) -> list[dict[str, Any]]:
-        """A row a point of the grids: mean and standard error (None of one seed) over the seeds that did not fail."""
+        """Return means and standard errors over the seeds that did not fail.
+
+        Returns
+        -------
+        list of dict
+            One row per point of the grids. The standard error of one seed is None.
+        """
         groups: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
-            groups.setdefault(
-                json.dumps([row[axis] for axis in self.axes], default=name_for_key), []
-            ).append(row)
-        return [self._means(rows) for rows in groups.values()]
+            place = encode_json([row[axis] for axis in self.axes], name_for_key)
+            groups.setdefault(place, []).append(row)
+        return [self._compute_means(rows) for rows in groups.values()]
 
-    def _means(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        told = {axis: rows[0][axis] for axis in self.axes}
+    def _compute_means(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the row of the summary for the rows of one point."""
+        means = {axis: rows[0][axis] for axis in self.axes}
         good = [row for row in rows if not row["error"]]
-        told |= {"seeds": len(good), "failed": len(rows) - len(good)}
+        means |= {"seeds": len(good), "failed": len(rows) - len(good)}
         for what in (*MEASURED, "percent_of_uniform"):
             values = np.array([row[what] for row in good if row[what] is not None], float)
-            told[what] = float(values.mean()) if len(values) else None
-            told[f"{what}_error"] = compute_standard_error(values) if len(values) > 1 else None
-        return told
+            means[what] = float(values.mean()) if len(values) else None
+            means[f"{what}_error"] = compute_standard_error(values) if len(values) > 1 else None
+        return means
 
     def to_frame(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
+        """Return the table as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per run.
+        """
         pandas = import_extra("pandas", "frame", "to_frame()")
         return pandas.DataFrame(self.rows)
 
     def write_csv(self, path: str | os.PathLike[str]) -> Path:
-        """The table. No times are in it: the same sweep gives the same file."""
+        """Write the table as a CSV file, one row per run.
+
+        There are no times in it: the same sweep gives the same file.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Where to write it.
+
+        Returns
+        -------
+        pathlib.Path
+            The same path.
+        """
         return write_csv_rows(path, self.rows)
 
     def write_curves(self, path: str | os.PathLike[str]) -> Path:
-        """A row a run and recorded pull, where `record` asked for them."""
+        """Write the curves as a CSV file, one row per run and recorded pull.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Where to write it.
+
+        Returns
+        -------
+        pathlib.Path
+            The same path.
+        """
         return write_csv_rows(path, list_curve_rows(self.rows, self.curves, (*self.axes, "seed")))
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Regret and communication against the axis with the most values, a line for each combination of the others."""
+        """Draw regret and communication against the axis with the most values.
+
+        There is one line for each combination of the other axes.
+
+        Parameters
+        ----------
+        path : str or PathLike, optional
+            Where to save the figure, too; the suffix decides the format.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
+        """
         from ..view.sweep_figure import draw_sweep
 
         return draw_sweep(self, path)
 
     def __repr__(self) -> str:
-        ended = (
-            ""
-            if self.complete
-            else f", stopped early with {len(self.points) - len(self.rows)} to go"
-        )
+        left = len(self.points) - len(self.rows)
+        ended = "" if self.complete else f", stopped early with {left} to go"
         over = " × ".join(self.varied) or "one point"
         return f"SweepResult({len(self.rows)} runs over {over}, {len(self.failed)} failed{ended})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         from ..view.notebook import render_sweep
 
         return render_sweep(self)
@@ -156,14 +208,51 @@ def sweep(
 ) -> SweepResult:
     """Run every policy on every problem with every seed.
 
-    `policies` is a grid, several of them, or names: `name` is the policy, the other keys are keywords of `make`. In a grid of
-    problems `name` is the kind ("synthetic" unless given; or a function that makes one), `horizon` the number of pulls, and
-    the other keys are its keywords. A list is an axis. With a `folder`, runs are kept in its runs.jsonl as they end, and
-    those already there are not run again. `backend` is "threads", "processes" or "dask://HOST:PORT"; `workers` how many at a
-    time. A run that fails has its `error` in the table and does not stop the rest. `record` ("log" or every n-th pull) keeps
-    the curves. Ctrl-C ends it with what there is (`complete` is False).
+    A grid is a dict whose lists are axes: ``{"name": ["async", "sync"], "C": [0.1, 1]}`` stands
+    for four policies. A run that fails has its ``error`` in the table and does not stop the rest.
+    Ctrl-C ends the sweep with the runs that ended.
 
-    >>> found = sweep({"name": "async", "C": [0.1, 1]}, {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 200}, seeds=3)
+    Parameters
+    ----------
+    policies : str, grid, or sequence of them
+        What to play. In a grid ``name`` is the policy, and the other keys are keywords of
+        :func:`make`.
+    problems : grid, or sequence of grids
+        What to play on. ``name`` is the kind of problem (``"synthetic"`` by default, or a
+        function that makes one), ``horizon`` is the number of pulls, and the other keys are
+        keywords of the problem.
+    seeds : int or iterable of int, default 10
+        How many seeds, or which.
+    record : {"log"} or int, optional
+        Keep the curves, recorded at logarithmic distances or at every n-th pull.
+    folder : str or PathLike, optional
+        Where to keep the runs, in its ``runs.jsonl``, as they end. Those already there are not
+        run again.
+    backend : str, default "threads"
+        Where to run: ``"threads"``, ``"processes"`` or ``"dask://HOST:PORT"``.
+    workers : int, optional
+        How many runs at a time; by default one per core, or as many as a Dask cluster takes.
+    progress : callable, optional
+        Called after each run with an object that has ``done``, ``total``, ``failed`` and
+        ``share``, the share of the work that is done.
+
+    Returns
+    -------
+    SweepResult
+        One row per run: ``.rows``, ``.summary()``, ``.to_frame()``, ``.plot()``.
+
+    Raises
+    ------
+    InvalidInput
+        If the grids can't be a sweep, or the backend can't be reached.
+    UnknownName
+        If a name or keyword in a grid does not exist. Nothing has run then.
+
+    Examples
+    --------
+    >>> import fedsuplin as fsl
+    >>> problems = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 200}
+    >>> found = fsl.sweep({"name": "async", "C": [0.1, 1]}, problems, seeds=3)
     >>> [(row["C"], row["seeds"]) for row in found.summary()]
     [(0.1, 3), (1, 3)]
     """
@@ -179,37 +268,33 @@ def sweep_points(
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> SweepResult:
-    """The same for runs that are no product of grids: those of several `planned` one after another."""
+    """Run points that need not be a product of grids, such as those of several `list_points`."""
     check_backend(backend)
     workers = None if workers is None else check_positive_integer("workers", workers)
     check_names(points)
-    stop = threading.Event()
-    one = functools.partial(run_point, stop=stop) if backend == "threads" else run_point
     with SweepJournal(None if folder is None else Path(folder) / "runs.jsonl") as journal:
         done = {
             point.key
             for point in points
             if "error" not in journal.lines.get(point.key, {"error": "not run"})
         }
-        told = ProgressCounter(points, done, progress)
+        counter = ProgressCounter(points, done, progress)
         todo = sort_longest_first(point for point in points if point.key not in done)
         complete = True
         try:
-            with contextlib.closing(run_jobs(backend, workers, one, todo)) as ended:
+            with contextlib.closing(run_jobs(backend, workers, run_point, todo)) as ended:
                 for outcome in ended if todo else ():
                     line = make_failed_line(outcome) if isinstance(outcome, Died) else outcome
                     if line is not None:
                         journal.append(line)
-                        told(line)
+                        counter.count(line)
         except KeyboardInterrupt:
             complete = False
-        finally:
-            stop.set()
         return collect_result(points, journal.lines, complete)
 
 
 class ProgressCounter:
-    """Counts the runs for whoever watches."""
+    """Counts the runs and the work, and calls `progress`."""
 
     def __init__(
         self,
@@ -218,20 +303,20 @@ class ProgressCounter:
         progress: Callable[[SweepProgress], None] | None,
     ) -> None:
         self._work = {point.key: point.work for point in points}
-        self._all, self._left = (
-            sum(self._work.values()),
-            sum(work for key, work in self._work.items() if key not in done),
-        )
+        self._all = sum(self._work.values())
+        self._left = sum(work for key, work in self._work.items() if key not in done)
         self._progress, self._failed, self._done = progress, 0, len(done)
-        self._tell()
+        self._report()
 
-    def __call__(self, line: Mapping[str, Any]) -> None:
+    def count(self, line: Mapping[str, Any]) -> None:
+        """Count a run that ended, by its line of the journal."""
         self._done += 1
         self._left -= self._work[line["key"]]
         self._failed += "error" in line
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
+        """Call `progress` with how far the sweep is."""
         if self._progress is not None:
             total = len(self._work)
             share = 1.0 if self._done == total else 1 - self._left / self._all
@@ -239,12 +324,15 @@ class ProgressCounter:
 
 
 def sort_longest_first(points: Iterable[Point]) -> list[Point]:
-    """So that no worker is left with a long run at the end, when the others have nothing more to do."""
+    """Return the points with the longest first, so that none is left for one worker at the end."""
     return sorted(points, key=lambda point: -point.work)
 
 
-def run_point(point: Point, stop: threading.Event | None = None) -> dict[str, Any] | None:
-    """One run as a line of the journal; None if it was stopped. Whatever is wrong with it is told there, and goes no further."""
+def run_point(point: Point, stop: StopFlag | None = None) -> dict[str, Any] | None:
+    """Do one run, and return its line of the journal; None if it was stopped.
+
+    An error of the run is kept in its line and not raised.
+    """
     began = time.perf_counter()
     try:
         result = play_point(point, stop)
@@ -252,7 +340,7 @@ def run_point(point: Point, stop: threading.Event | None = None) -> dict[str, An
         return None
     except (Exception, SystemExit) as error:  # a plugin does not end the program of its user
         return {"key": point.key, "error": f"{type(error).__name__}: {error}"}
-    last = {name: getattr(result, name)[-1].item() for name in ("pulls", *MEASURED)}
+    last = {name: getattr(result, name)[-1].item() for name in CURVE_COLUMNS}
     line = {
         "key": point.key,
         "seconds": time.perf_counter() - began,
@@ -260,11 +348,12 @@ def run_point(point: Point, stop: threading.Event | None = None) -> dict[str, An
         "result": last,
     }
     if point.record is not None:
-        line["curve"] = {name: getattr(result, name).tolist() for name in ("pulls", *MEASURED)}
+        line["curve"] = {name: getattr(result, name).tolist() for name in CURVE_COLUMNS}
     return line | {"versions": result.versions, "guarantee": not result.departures}
 
 
-def play_point(point: Point, stop: threading.Event | None) -> RunResult:
+def play_point(point: Point, stop: StopFlag | None) -> RunResult:
+    """Make the problem of a point, and run its policy on it."""
     keywords = dict(point.policy)
     name, horizon = keywords.pop("name"), point.problem.get("horizon")
     watch = None if stop is None else lambda *_: raise_if_stopped(stop)
@@ -275,16 +364,17 @@ def play_point(point: Point, stop: threading.Event | None) -> RunResult:
 
 
 def make_failed_line(outcome: Died) -> dict[str, Any]:
+    """Return the journal's line of a run whose worker died."""
     return {"key": outcome.job.key, "error": outcome.reason}
 
 
 def collect_result(
     points: Sequence[Point], lines: Mapping[str, Mapping[str, Any]], complete: bool
 ) -> SweepResult:
-    """The table: every point that was run, in the order of the grids."""
+    """Return the table of every point that was run, in the order of the grids."""
     there = [point for point in points if point.key in lines]
     names = Columns(points)
-    rows = [names.of(point) | summarise_line(lines[point.key]) for point in there]
+    rows = [names.make_row(point) | summarise_line(lines[point.key]) for point in there]
     curves = [lines[point.key].get("curve") for point in there]
     as_arrays = [
         None if curve is None else {name: np.array(values) for name, values in curve.items()}
@@ -296,15 +386,18 @@ def collect_result(
 
 
 def summarise_line(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's row says of it."""
-    last: dict[str, Any] = line.get("result") or dict.fromkeys(("pulls", *MEASURED))
+    """Return what the row of a run says about its result."""
+    last: dict[str, Any] = line.get("result") or dict.fromkeys(CURVE_COLUMNS)
     uniform = last["uniform_regret"]
     share = {"percent_of_uniform": 100 * last["regret"] / uniform if uniform else None}
     return {**last, **share, "guarantee": line.get("guarantee"), "error": line.get("error", "")}
 
 
 class Columns:
-    """The columns for the keywords of policies and problems: policy. or problem. before one that would be there twice."""
+    """The columns for the keywords of policies and problems.
+
+    A name that would be there twice has "policy." or "problem." before it.
+    """
 
     def __init__(self, points: Sequence[Point]) -> None:
         self._keys = {
@@ -323,25 +416,9 @@ class Columns:
         }
         self.columns = list(self._names.values())
 
-    def of(self, point: Point) -> dict[str, Any]:
+    def make_row(self, point: Point) -> dict[str, Any]:
+        """Return the columns of a row that say which run it is."""
         found = {name: getattr(point, part).get(key) for (part, key), name in self._names.items()}
         return {
             name: name_for_key(value) if callable(value) else value for name, value in found.items()
         } | {"seed": point.seed}
-
-
-def list_curve_rows(
-    rows: Sequence[Mapping[str, Any]],
-    curves: Sequence[Mapping[str, Any] | None],
-    names: Sequence[str],
-) -> list[dict[str, Any]]:
-    """The curves of runs as rows: which run it is, by these columns of its row, and what was recorded at a pull."""
-    found = []
-    for row, curve in zip(rows, curves, strict=True):
-        told = {name: row[name] for name in names}
-        columns = {name: values.tolist() for name, values in (curve or {}).items()}
-        found += [
-            told | dict(zip(columns, values, strict=True))
-            for values in zip(*columns.values(), strict=True)
-        ]
-    return found

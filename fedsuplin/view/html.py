@@ -1,8 +1,6 @@
-"""Pieces of HTML: escaped text, tables, and small line charts as inline SVG; and tables in Markdown.
+"""Escaped text and tables in HTML.
 
-No scripts, no styles beyond the element, nothing from elsewhere; what is drawn takes the colour of the text around it, so that
-it is seen on light and dark pages. Every piece of HTML is well-formed XML too. `notebook.py`, the pages of `reproduce` and that
-of `bench` are made of them.
+There are no scripts, and no styles beyond the element. Every piece of HTML is well-formed XML too.
 """
 
 from __future__ import annotations
@@ -16,32 +14,33 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escape_html(text: Any) -> str:
-    """Whatever it is, as text.
+    """Return anything as text that is safe in HTML and XML.
 
-    >>> escaped("<a & 'b'>\\x00")
+    >>> escape_html("<a & 'b'>\\x00")
     '&lt;a &amp; &#x27;b&#x27;&gt;\\ufffd'
     """
     return html.escape(NOT_XML.sub("\ufffd", str(text)))
 
 
-def format_pairs(told: Mapping[str, str]) -> str:
-    """A table of names and texts."""
-    left = 'style="text-align: left"'  # whatever a notebook thinks of tables
+def format_pairs(pairs: Mapping[str, str]) -> str:
+    """Return a table with one row per name and text."""
+    left = 'style="text-align: left"'  # notebooks align to the right
     rows = "".join(
         f"<tr><th {left}>{escape_html(name)}</th><td {left}>{escape_html(text)}</td></tr>"
-        for name, text in told.items()
+        for name, text in pairs.items()
     )
     return f"<table>{rows}</table>"
 
 
 def format_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Words on the left, what begins with a digit on the right. Cells are markup, heads are text."""
+    """Return a table. Cells are markup, heads are text, and numbers are aligned to the right."""
     head = "".join(f"<th>{escape_html(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(map(format_cell, row))}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def format_cell(markup: str) -> str:
+    """Return a cell of a table, aligned to the right if it begins with a digit or a sign."""
     number = markup[:1].isdigit() or markup[:1] in "-+"
     style = (
         ' style="text-align: right; white-space: nowrap"'

@@ -1,9 +1,4 @@
-"""Pieces of HTML: escaped text, tables, and small line charts as inline SVG; and tables in Markdown.
-
-No scripts, no styles beyond the element, nothing from elsewhere; what is drawn takes the colour of the text around it, so that
-it is seen on light and dark pages. Every piece of HTML is well-formed XML too. `notebook.py`, the pages of `reproduce` and that
-of `bench` are made of them.
-"""
+"""Tables in Markdown."""
 
 from __future__ import annotations
 
@@ -14,9 +9,9 @@ from typing import Any
 def format_markdown_table(
     heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers_from: int | None = None
 ) -> str:
-    """The same in Markdown. Cells from a column on are numbers, and stand on the right.
+    """Return a table in Markdown. Columns from `numbers_from` on are aligned to the right.
 
-    >>> print(markdown_table(("arm", "pulls"), [("a|b", 3)], numbers_from=1))
+    >>> print(format_markdown_table(("arm", "pulls"), [("a|b", 3)], numbers_from=1))
     | arm | pulls |
     |---|---:|
     | a\\|b | 3 |

@@ -1,4 +1,4 @@
-"""What a notebook shows of a result, an algorithm, a comparison or a sweep (`_repr_html_`): a few numbers and a small plot."""
+"""What a notebook shows of a result, an algorithm, a comparison or a sweep."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ..study.sweeps import SweepResult
 
 
-MOST_ROWS, MOST_LINES = 20, 12  # of a table and of a chart; the rest is said to be left out
+MOST_ROWS, MOST_LINES = 20, 12  # of a table and of a chart; a note says what is left out
 
 
 def render_result(result: RunResult) -> str:
-    """Regret against uniform play, and communication."""
+    """Return a run's regret beside that of uniform play, and its communication."""
     info = compute_result_info(result)
     if not len(info.pulls):
         return wrap_form(info.title, format_line("nothing was played"))
@@ -35,14 +35,16 @@ def render_result(result: RunResult) -> str:
         Line(info.pulls, info.regret, choose_look(0), info.label),
     ]
     last, uniform = float(info.regret[-1]), float(info.uniform_regret[-1])
+    pulls = format_count(result.n_pulls, "pull")
     talked = [Line(info.pulls, info.communication, choose_look(2), info.label)]
     return wrap_form(
         info.title,
         format_line(
-            f"regret {format_compact(last)}, of uniform random play {format_compact(uniform)}, in {format_count(result.n_pulls, 'pull')}"
+            f"regret {format_compact(last)} in {pulls}, "
+            f"of uniform random play {format_compact(uniform)}"
         ),
         format_line(
-            f"communication {info.communication[-1]:,}; {result.microseconds:.3g} µs a pull"
+            f"communication {info.communication[-1]:,}; {result.microseconds:.3g} µs per pull"
         ),
         place_side_by_side(
             draw_chart(
@@ -56,14 +58,14 @@ def render_result(result: RunResult) -> str:
 
 
 def format_guarantee(departures: Sequence[str], theorem: str | None = None) -> str:
-    """Does the paper's hold; if not, why not."""
+    """Return whether the paper's guarantee holds, and if not, why."""
     if not departures:
         return format_line("guarantee: holds" + (f" ({theorem})" if theorem else ""))
     return format_line("guarantee: does not hold: " + "; ".join(departures))
 
 
 def render_algorithm(algorithm: Algorithm) -> str:
-    """Its parts with their thresholds, radii and target widths by layer, and whether the guarantee holds."""
+    """Return an algorithm's parts, its radii and target widths by layer, and its guarantee."""
     setting, layers = algorithm.setting, np.arange(algorithm.n_layers)
     sizes = (
         f"d = {setting.dim}, K = {setting.n_arms}, M = {setting.n_clients}, T = {setting.horizon:,}"
@@ -109,24 +111,17 @@ def render_algorithm(algorithm: Algorithm) -> str:
 
 
 def render_doubling(doubling: Doubling) -> str:
-    """What an unknown horizon means, and the first epoch's algorithm."""
-    words = (
-        f"Epoch e is made for {doubling.first:,} · 2^e pulls, and begins from nothing. The first:"
-    )
+    """Return what happens with an unknown horizon, and the algorithm of the first epoch."""
+    words = f"Epoch e has {doubling.first:,} · 2^e pulls, and begins from nothing. The first epoch:"
     return wrap_form("unknown horizon", format_line(words), render_algorithm(doubling.algorithm(0)))
 
 
 def render_comparison(found: Comparison) -> str:
-    """A table with the least regret first, which is the legend of the curves."""
+    """Return the table, which is the legend of the curves, with the least regret first."""
     rows = sorted(found.rows(), key=lambda row: row["regret"])
-    stopped = (
-        ""
-        if found.complete
-        else format_line("stopped early: policies have the seeds that were finished")
-    )
-    title = f"Comparison over {found.over}" + (
-        ", mean ± standard error" if found.has_errors else ""
-    )
+    stopped = "" if found.complete else format_line("stopped early: some seeds are missing")
+    means = ", mean ± standard error" if found.has_errors else ""
+    title = f"Comparison over {found.seeds_in_words}{means}"
     if not rows:
         return wrap_form(title, stopped or format_line("nothing was played"))
     curves = {
@@ -155,29 +150,23 @@ def render_comparison(found: Comparison) -> str:
     ]
     return wrap_form(
         title,
-        format_table(("policy", "regret", "communication", "µs a pull"), shown),
+        format_table(("policy", "regret", "communication", "µs per pull"), shown),
         place_side_by_side(*charts),
         stopped,
     )
 
 
 def render_sweep(found: SweepResult) -> str:
-    """A row a point of the grids, and the means against the axis with the most values."""
+    """Return one row per point of the grids, and the means against the axis with most values."""
     rows, over = found.summary(), " × ".join(found.varied) or "one point"
     title = f"Sweep of {format_count(len(found.rows), 'run')} over {over}"
     notes = []
     if found.failed:
-        notes.append(
-            format_line(
-                f"{format_count(len(found.failed), 'run')} failed, the first with {found.failed[0]['error']}"
-            )
-        )
+        failed, first = format_count(len(found.failed), "run"), found.failed[0]["error"]
+        notes.append(format_line(f"{failed} failed, the first with {first}"))
     if not found.complete:
-        notes.append(
-            format_line(
-                f"stopped early with {format_count(len(found.points) - len(found.rows), 'run')} to go"
-            )
-        )
+        left = format_count(len(found.points) - len(found.rows), "run")
+        notes.append(format_line(f"stopped early with {left} to go"))
     if not rows:
         return wrap_form(title, *notes)
     axes = found.varied or ("policy",)
@@ -186,11 +175,8 @@ def render_sweep(found: SweepResult) -> str:
         for row in rows[:MOST_ROWS]
     ]
     if len(rows) > MOST_ROWS:
-        notes.append(
-            format_line(
-                f"The first {MOST_ROWS} of {len(rows):,} points are listed; summary() has all."
-            )
-        )
+        listed = f"The first {MOST_ROWS} of {len(rows):,} points are listed; summary() has all."
+        notes.append(format_line(listed))
     return wrap_form(
         title,
         format_table((*axes, "regret", "communication"), shown),
@@ -200,10 +186,9 @@ def render_sweep(found: SweepResult) -> str:
 
 
 def draw_sweep_charts(found: SweepResult) -> str:
-    """As `plot` has it: a line for each combination of what is not on the axis."""
+    """Draw what `plot` draws: a line for each combination of what is not on the axis."""
     info = compute_sweep_info(found)
-    words = all(isinstance(tick, str) for tick in info.ticks)
-    if words or not info.lines:  # places without an order: the table says it better
+    if info.has_words or not info.lines:  # words have no order: the table is enough
         return ""
     lines = list(info.lines.items())[:MOST_LINES]
     charts = [
@@ -230,6 +215,7 @@ def draw_sweep_charts(found: SweepResult) -> str:
 
 
 def format_means(row: Mapping[str, Any]) -> Iterable[str]:
+    """Yield regret and communication of a row of a sweep's summary."""
     return (
         format_mean_and_error(row, what) if row["seeds"] else "failed"
         for what in ("regret", "communication")
@@ -237,6 +223,7 @@ def format_means(row: Mapping[str, Any]) -> Iterable[str]:
 
 
 def format_mean_and_error(row: Mapping[str, Any], what: str) -> str:
+    """Return a mean with its standard error, where it has one."""
     value, error = row[what], row[f"{what}_error"]
     return format_compact(value) + (
         f" ± {format_compact(error)}" if error is not None and error > 0 else ""
@@ -244,23 +231,28 @@ def format_mean_and_error(row: Mapping[str, Any], what: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    return (
-        "" if value is None else format_compact(value) if isinstance(value, float) else str(value)
-    )
+    """Return a value of a grid as text; None, where a grid does not have the axis, as nothing."""
+    if value is None:
+        return ""
+    return format_compact(value) if isinstance(value, float) else str(value)
 
 
 def wrap_form(title: str, *parts: str) -> str:
-    """All of it: a line in bold, and the parts below one another."""
-    return f'<div style="line-height: 1.5"><div><b>{escape_html(title)}</b></div>{"".join(parts)}</div>'
+    """Return the whole: a title in bold, and the parts below one another."""
+    head = f"<div><b>{escape_html(title)}</b></div>"
+    return f'<div style="line-height: 1.5">{head}{"".join(parts)}</div>'
 
 
 def format_line(text: str) -> str:
+    """Return a line of text."""
     return f"<div>{escape_html(text)}</div>"
 
 
 def place_side_by_side(*charts: str) -> str:
+    """Return charts beside one another."""
     return f"<div>{''.join(charts)}</div>"
 
 
 def format_folded(summary: str, markup: str) -> str:
+    """Return a part that is folded until its summary is clicked."""
     return f"<details><summary>{escape_html(summary)}</summary>{markup}</details>"

@@ -1,5 +1,4 @@
-"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
-and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
+"""The figure of one run: compute what it shows, then draw it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,9 @@ from .style import (
     DASHED,
     GREEN,
     ORANGE,
+    YLABELS,
     finish_axes,
+    hide_box,
     make_figure,
     save_if_asked,
     say_in_middle,
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from ..simulation.result import RunResult
 
 
-LOG_SPAN = (
-    1000  # last count over first from which on a logarithmic axis shows more than a linear one
-)
+LOG_SPAN = 1000  # the axes are logarithmic if the last count is so many times the first
 MOST_BAR_LABELS = 8
 
 
@@ -49,7 +48,7 @@ class ResultInfo:
 
 
 def compute_result_info(result: RunResult) -> ResultInfo:
-    """The small object between a result and its figure: test it, or draw it with another library."""
+    """Compute what the figure of a run shows. Test it, or draw it with another library."""
     algorithm = result.spec.get("algorithm", {})
     label = algorithm.get("variant", "run")
     return ResultInfo(
@@ -64,7 +63,7 @@ def compute_result_info(result: RunResult) -> ResultInfo:
 
 
 def _format_title(result: RunResult, algorithm: dict[str, Any], label: str) -> str:
-    """Variant, preset and sizes; and, where it was stopped early, how far it got."""
+    """Return variant, preset and sizes, and how far a run got that was stopped early."""
     preset = f", preset {algorithm['preset']}" if "preset" in algorithm else ""
     sizes = {"d": "dim", "K": "n_arms", "M": "n_clients"}
     shown = [
@@ -76,10 +75,11 @@ def _format_title(result: RunResult, algorithm: dict[str, Any], label: str) -> s
 
 
 def draw_result(result: RunResult, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Regret, communication and pulls by layer side by side; also written to `path` when one is given.
+    """Draw regret, communication and pulls by layer; also save it if there is a path.
 
     >>> import fedsuplin as fsl
-    >>> result = fsl.run("async", fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0), horizon=200)
+    >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
+    >>> result = fsl.run("async", problem, horizon=200)
     >>> len(draw_result(result).axes)
     3
     """
@@ -87,19 +87,20 @@ def draw_result(result: RunResult, path: str | os.PathLike[str] | None = None) -
 
 
 def draw_result_info(info: ResultInfo) -> Figure:
+    """Draw the three panels of a run side by side."""
     figure = make_figure((13, 4.2))
     figure.suptitle(info.title, fontsize=12)
     for axes, panel in zip(
         figure.subplots(1, 3), (draw_regret, draw_communication, draw_layers), strict=True
     ):
         panel(axes, info)
-        axes.spines[["top", "right"]].set_visible(False)
+        hide_box(axes)
     return figure
 
 
 def draw_regret(axes: Axes, info: ResultInfo) -> None:
-    """Cumulative regret against that of uniform random play on the same rounds."""
-    finish_axes(axes, title="Regret", y="cumulative regret")
+    """Draw the regret, beside that of uniform random play on the same rounds."""
+    finish_axes(axes, title="Regret", y=YLABELS["regret"])
     if not len(info.pulls):
         return say_in_middle(axes, "nothing recorded")
     pulls = _prepend_zero(info.pulls)
@@ -116,7 +117,7 @@ def draw_regret(axes: Axes, info: ResultInfo) -> None:
 
 
 def draw_communication(axes: Axes, info: ResultInfo) -> None:
-    """How often clients talked to the server, on logarithmic axes where the count spans much."""
+    """Draw how often clients talked to the server; the axes are logarithmic for large spans."""
     from matplotlib.ticker import MaxNLocator
 
     counts, talked = info.communication, info.communication > 0
@@ -139,14 +140,14 @@ def draw_communication(axes: Axes, info: ResultInfo) -> None:
         )
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    finish_axes(axes, title="Communication", y="communications (cumulative)")
+    finish_axes(axes, title="Communication", y=YLABELS["communication"])
     if not talked.any():
         return say_in_middle(axes, "no communication" if len(counts) else "nothing recorded")
     axes.legend(loc="upper left" if axes.get_yscale() == "log" else "lower right", frameon=False)
 
 
 def draw_layers(axes: Axes, info: ResultInfo) -> None:
-    """How many pulls each layer of the screening played."""
+    """Draw how many pulls each layer of the screening played."""
     from matplotlib.ticker import MaxNLocator
 
     n = len(info.layer_pulls)
@@ -154,7 +155,7 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
         np.arange(n), info.layer_pulls, color=ORANGE, edgecolor="black", linewidth=0.8, width=0.7
     )
     finish_axes(axes, title="Pulls by layer", x="layer", y="pulls")
-    empty = max(0, 4 - n) / 2  # so that a single layer is no wall
+    empty = max(0, 4 - n) / 2  # so that the bar of a single layer does not fill the panel
     axes.set_xlim(-0.6 - empty, n - 0.4 + empty)
     if n <= MOST_BAR_LABELS:
         axes.set_xticks(np.arange(n))
@@ -170,5 +171,5 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
 
 
 def _prepend_zero(values: AnyArray) -> AnyArray:
-    """A cumulative curve starts at 0, before the first pull."""
+    """Return a cumulative curve with the 0 that it has before the first pull."""
     return np.concatenate([[0], values])

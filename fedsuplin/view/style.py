@@ -1,5 +1,4 @@
-"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
-and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
+"""Colours, axes and saving, shared by all figures."""
 
 from __future__ import annotations
 
@@ -22,13 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; line styles differ too, for print in grey.
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+# Line styles differ too, for print in grey.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#666666"
-DASHED: dict[str, Any] = {
-    "color": GREY,
-    "linestyle": "--",
-    "zorder": 3,
-}  # on top, so that it is seen where the curves coincide
+# On top, so that it is seen where the curves coincide.
+DASHED: dict[str, Any] = {"color": GREY, "linestyle": "--", "zorder": 3}
 DPI = 150
 # For many curves: colours that differ in hue, line styles and markers that differ without it.
 FIRST_COLOURS = (
@@ -41,36 +38,30 @@ FIRST_COLOURS = (
     "#000000",
     "#8C6D1F",
 )
-COLOURS = (
-    *FIRST_COLOURS,
-    "#7B3294",
-    "#8B0000",
-    "#8F8F8F",
-    "#9ACD32",
-)  # one for each policy of a comparison of all
+# Enough for a comparison of all policies.
+COLOURS = (*FIRST_COLOURS, "#7B3294", "#8B0000", "#8F8F8F", "#9ACD32")
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xh<>d"
-WIDE = 20  # largest over smallest from which on an axis is logarithmic
+WIDE = 20  # an axis is logarithmic if its largest value is so many times its smallest
 MOST_TICKS, MOST_LEGEND = 8, 8
 YLABELS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
 
 
 def make_figure(size: tuple[float, float]) -> Figure:
-    """A figure of its own, without pyplot: nothing global is touched, and no window system is needed."""
+    """Make an empty figure without pyplot, so that no global state or window system is touched."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError:
         raise MissingExtra("a figure needs matplotlib: pip install 'fedsuplin[plot]'") from None
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.05, w_pad=0.1, h_pad=0.1))
-    vars(figure)["_repr_png_"] = functools.partial(
-        _png, figure
-    )  # what a notebook shows, even where pyplot was never imported
+    # What a notebook shows, even where pyplot was never imported.
+    vars(figure)["_repr_png_"] = functools.partial(_render_png, figure)
     return figure
 
 
 def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
-    """Words and tick labels that all panels share."""
+    """Set the title, the axis labels and the tick labels of a panel."""
     axes.set_title(title, fontsize=11)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -78,13 +69,19 @@ def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
         axis.set_major_formatter(lambda value, _: format_compact(value))
 
 
+def hide_box(axes: Axes) -> None:
+    """Hide the upper and the right border of a panel."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def say_in_middle(axes: Axes, words: str) -> None:
+    """Write words into an empty panel, and remove its ticks."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=GREY)
     axes.set(xticks=[], yticks=[])
 
 
 def choose_style(number: int) -> dict[str, Any]:
-    """The look of the number-th curve of a figure: no two of the first 48 share colour and line style."""
+    """Return the style of a figure's n-th curve; no two of the first 48 look the same."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": STYLES[(number + number // len(COLOURS)) % len(STYLES)],
@@ -93,7 +90,7 @@ def choose_style(number: int) -> dict[str, Any]:
 
 
 def draw_means(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: int) -> None:
-    """Means with intervals, told apart by colour, line style and marker."""
+    """Draw means with intervals; lines differ by colour, line style and marker."""
     mean, half = np.asarray(mean, float), np.asarray(half, float)
     axes.errorbar(
         x,
@@ -108,19 +105,20 @@ def draw_means(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: 
 
 
 def spans_widely(values: Iterable[float]) -> bool:
-    """Do they span so much that only a logarithmic axis shows them all?"""
+    """Return True if values span so much that only a logarithmic axis shows them all."""
     there = [value for value in values if math.isfinite(value)]
     return bool(there) and min(there) > 0 and max(there) > WIDE * min(there)
 
 
 def save_if_asked(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
+    """Save a figure if there is a path, and return it."""
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """As PNG, SVG or whatever the name ends in; the same figure is the same file."""
+    """Save a figure as PNG, SVG or what the suffix says. The same figure gives the same file."""
     kind = Path(path).suffix.lstrip(".") or "png"
     with open_atomically(path, "wb") as file:
         figure.savefig(
@@ -128,7 +126,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _png(figure: Figure) -> bytes:
+def _render_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG at half the resolution of a file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI // 2)
     return buffer.getvalue()

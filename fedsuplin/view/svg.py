@@ -1,8 +1,6 @@
-"""Pieces of HTML: escaped text, tables, and small line charts as inline SVG; and tables in Markdown.
+"""Small line charts as inline SVG.
 
-No scripts, no styles beyond the element, nothing from elsewhere; what is drawn takes the colour of the text around it, so that
-it is seen on light and dark pages. Every piece of HTML is well-formed XML too. `notebook.py`, the pages of `reproduce` and that
-of `bench` are made of them.
+They have the colour of the text around them, so that they are seen on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import numpy as np
 from .._shared.text import format_compact
 from .html import escape_html
 
-# Of middle lightness, which white and black both let stand out; dashes tell apart what colours repeat.
+# Of middle lightness, which stands out on white and on black. Where colours repeat, dashes differ.
 CHART_COLOURS = (
     "#2b8cde",
     "#d9730d",
@@ -30,11 +28,11 @@ CHART_COLOURS = (
 )
 DASHES = ("none", "6 3", "2 3", "8 3 2 3")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 150, 48, 10, 22, 34
-MOST_POINTS = 120  # of a line: more than that is not seen in so few pixels
+MOST_POINTS = 120  # of a line: more are not seen in so few pixels
 
 
 class Look(NamedTuple):
-    """Of a line and its points, as attributes of SVG."""
+    """The look of a line and its points."""
 
     colour: str
     dash: str = "none"
@@ -42,11 +40,13 @@ class Look(NamedTuple):
 
     @property
     def line(self) -> str:
+        """Return the attributes of a line in SVG."""
         seen = f'stroke="{self.colour}" opacity="{self.opacity:g}"'
         return f'fill="none" stroke-width="2" {seen} stroke-dasharray="{self.dash}"'
 
     @property
     def dot(self) -> str:
+        """Return the attributes of a point in SVG."""
         return f'fill="{self.colour}" opacity="{self.opacity:g}"'
 
 
@@ -54,7 +54,7 @@ FAINT = Look("currentColor", "4 3", 0.55)
 
 
 def choose_look(number: int) -> Look:
-    """The number-th line's: no two of the first 32 share colour and dashes."""
+    """Return the look of a chart's n-th line; no two of the first 32 are the same."""
     return Look(
         CHART_COLOURS[number % len(CHART_COLOURS)],
         DASHES[number // len(CHART_COLOURS) % len(DASHES)],
@@ -63,7 +63,7 @@ def choose_look(number: int) -> Look:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """What a chart draws."""
+    """A line of a chart."""
 
     x: Sequence[float] | np.ndarray
     y: Sequence[float] | np.ndarray
@@ -71,7 +71,7 @@ class Line:
     name: str = ""
 
     def points(self, log_x: bool, log_y: bool) -> np.ndarray:
-        """Places that can be drawn, as rows of x and y; not more of them than are seen."""
+        """Return the points that can be drawn, as rows of x and y, but no more than are seen."""
         points: np.ndarray = np.column_stack([np.asarray(self.x, float), np.asarray(self.y, float)])
         points = points[np.isfinite(points).all(axis=1)]
         for column, log in enumerate((log_x, log_y)):
@@ -85,7 +85,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to pixels."""
+    """An axis of a chart, which turns values into pixels."""
 
     low: float
     high: float
@@ -94,17 +94,18 @@ class Axis:
     stop: float
     log: bool
     alone: float
-    """Where a single value is, as a share of the way."""
+    """Where a single value is drawn, as a share of the way from `start` to `stop`."""
 
     @classmethod
     def over(cls, values: np.ndarray, start: float, stop: float, *, log: bool, zero: bool) -> Axis:
-        """From the least value, or from zero, to the greatest."""
+        """Return an axis from the least value, or from zero, to the greatest."""
         low, high = float(values.min()), float(values.max())
         if zero and not log:
             low, high = min(low, 0.0), max(high, 0.0)
         return cls(low, high, start, stop, log, alone=0.0 if zero and low == 0 else 0.5)
 
     def at(self, value: float) -> float:
+        """Return the pixel of a value."""
         low, high, value = (
             math.log(each) if self.log else each for each in (self.low, self.high, value)
         )
@@ -126,7 +127,10 @@ def draw_chart(
     log_y: bool = False,
     marks: bool = False,
 ) -> str:
-    """Lines over one another, with the least and the greatest value at each axis. `marks` puts a dot at every point."""
+    """Draw lines over one another, with the least and the greatest value at each axis.
+
+    `marks` puts a dot at every point.
+    """
     drawn = [(line, line.points(log_x, log_y)) for line in lines]
     drawn = [(line, points) for line, points in drawn if len(points)]
     parts = [draw_words(LEFT, 13, title + (", logarithmic" if log_y else ""), bold=True)]
@@ -145,16 +149,19 @@ def draw_chart(
         ]
     style = "max-width: 100%; height: auto; margin-right: 8px"
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg {size} style="{style}" role="img" aria-label="{escape_html(title)}">{"".join(parts)}</svg>'
+    label = f'role="img" aria-label="{escape_html(title)}"'
+    return f'<svg {size} style="{style}" {label}>{"".join(parts)}</svg>'
 
 
 def draw_frame() -> str:
+    """Draw the two axes."""
     down, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    return f'<path d="M{LEFT} {TOP}V{down}H{right}" fill="none" stroke="currentColor" stroke-opacity="0.4"/>'
+    look = 'fill="none" stroke="currentColor" stroke-opacity="0.4"'
+    return f'<path d="M{LEFT} {TOP}V{down}H{right}" {look}/>'
 
 
 def draw_labels(across: Axis, up: Axis, x: str) -> list[str]:
-    """The ends of both axes, and what the one below means."""
+    """Draw the values at the ends of both axes, and the name of the one below."""
     below = HEIGHT - BOTTOM + 14
     ends = [draw_words(LEFT - 4, up.at(up.high) + 4, format_compact(up.high), anchor="end")]
     if up.high > up.low:
@@ -175,7 +182,7 @@ def draw_labels(across: Axis, up: Axis, x: str) -> list[str]:
 
 
 def draw_path(line: Line, places: Sequence[tuple[float, float]], marks: bool) -> str:
-    """Through the places; a dot where there is one only."""
+    """Draw a line through places; a dot where there is only one."""
     name = f"<title>{escape_html(line.name)}</title>" if line.name else ""
     through = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     drawn = f'<path d="M{through}" {line.look.line}>{name}</path>' if len(places) > 1 else ""
@@ -189,11 +196,13 @@ def draw_path(line: Line, places: Sequence[tuple[float, float]], marks: bool) ->
 def draw_words(
     x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False, faint: bool = False
 ) -> str:
+    """Draw a text."""
     look = ' font-weight="bold"' if bold else ' fill-opacity="0.7"' if faint else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} font-size="11" fill="currentColor"{look}>{escape_html(text)}</text>'
 
 
 def draw_swatch(number: int) -> str:
-    """A bit of the number-th line of a chart, for a table that is its legend."""
-    return f'<svg width="22" height="8" role="presentation"><path d="M1 4H21" {choose_look(number).line}/></svg>'
+    """Draw a bit of a chart's n-th line, for a table that is its legend."""
+    line = f'<path d="M1 4H21" {choose_look(number).line}/>'
+    return f'<svg width="22" height="8" role="presentation">{line}</svg>'

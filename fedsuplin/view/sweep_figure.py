@@ -1,5 +1,4 @@
-"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
-and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
+"""The figure of a sweep: compute what it shows, then draw it."""
 
 from __future__ import annotations
 
@@ -9,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._shared.statistics import compute_student_factor
 from .._shared.text import format_compact
 from .style import (
     MOST_LEGEND,
     MOST_TICKS,
-    WIDE,
     YLABELS,
     draw_means,
     finish_axes,
+    hide_box,
     make_figure,
     save_if_asked,
     say_in_middle,
+    spans_widely,
 )
 
 if TYPE_CHECKING:
@@ -34,17 +35,26 @@ XLABELS = {"horizon": "horizon (pulls)"}
 
 @dataclass(frozen=True, eq=False)
 class SweepInfo:
-    """What the figure of a sweep shows: means and half-widths against one axis, a line for each combination of the others."""
+    """What the figure of a sweep shows: means against one axis, a line per combination."""
 
+    title: str
     axis: str
     ticks: list[Any]
     """The values of the axis; words where they are not numbers."""
     lines: dict[str, dict[str, tuple[list[float], list[float], list[float]]]]
-    """By label, then "regret" or "communication": places on the axis, means, halves of 95 % intervals."""
+    """By label, then "regret" or "communication": places, means, halves of 95 % intervals."""
+
+    @property
+    def has_words(self) -> bool:
+        """Return True if the axis has words, which have no order, instead of numbers."""
+        return all(isinstance(tick, str) for tick in self.ticks)
 
 
 def compute_sweep_info(found: SweepResult) -> SweepInfo:
-    """Along the axis of numbers that has the most values; without one, along the policies."""
+    """Compute what the figure of a sweep shows. Test it, or draw it with another library.
+
+    It is drawn along the axis of numbers that has the most values; without one, along the policies.
+    """
     rows = [row for row in found.summary() if row["seeds"]]
     values = {
         axis: list(dict.fromkeys(map(_format_value, (row[axis] for row in rows))))
@@ -60,60 +70,61 @@ def compute_sweep_info(found: SweepResult) -> SweepInfo:
     lines: dict[str, Any] = {}
     for row in sorted(rows, key=lambda row: row[axis]) if axis in numbers else rows:
         place = row[axis] if axis in numbers else ticks.index(_format_value(row[axis]))
-        line = lines.setdefault(
-            _format_label(found, row, axis),
-            {what: ([], [], []) for what in ("regret", "communication")},
-        )
-        for what, into in line.items():
-            for values_of, value in zip(
-                into, (place, row[what], _compute_half_width(row, what)), strict=True
-            ):
-                values_of.append(value)
-    return SweepInfo(axis, ticks, lines)
+        label = _format_label(found, row, axis)
+        line = lines.setdefault(label, {what: ([], [], []) for what in YLABELS})
+        for what, (places, means, halves) in line.items():
+            places.append(place)
+            means.append(row[what])
+            halves.append(_compute_half_width(row, what))
+    return SweepInfo(_format_title(found), axis, ticks, lines)
+
+
+def _format_title(found: SweepResult) -> str:
+    """Return what varies, and over how many seeds."""
+    seeds = len({row["seed"] for row in found.rows})
+    over = f"{seeds} seeds, mean and 95 % confidence interval" if seeds > 1 else "one seed"
+    return f"{' × '.join(found.varied) or 'one point'}  ({over})"
 
 
 def _format_label(found: SweepResult, row: dict[str, Any], axis: str) -> str:
-    """What else varies; the policy where nothing does, unless the axis says it."""
+    """Return what else varies; where nothing does, the policy, unless it is the axis."""
     others = [name for name in found.varied if name != axis and row[name] is not None]
-    told = ", ".join(
+    label = ", ".join(
         str(row[name]) if name == "policy" else f"{name} {_format_value(row[name])}"
         for name in others
     )
-    return told or ("" if axis == "policy" else str(row["policy"]))
+    return label or ("" if axis == "policy" else str(row["policy"]))
 
 
 def _compute_half_width(row: dict[str, Any], what: str) -> float:
-    """Half the width of the 95 % confidence interval, by Student's t; 0 where there is one seed only."""
-    from scipy.special import stdtrit
-
-    return (
-        float(stdtrit(row["seeds"] - 1, 0.975) * row[f"{what}_error"]) if row["seeds"] > 1 else 0.0
-    )
+    """Return half the width of a mean's 95 % confidence interval; 0 where there is one seed."""
+    if row["seeds"] < 2:
+        return 0.0
+    return float(compute_student_factor(row["seeds"] - 1) * row[f"{what}_error"])
 
 
 def _format_value(value: Any) -> str:
-    return (
-        format_compact(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else str(value)
-    )
+    """Return a value of a grid as text, a number in few digits."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return format_compact(value) if is_number else str(value)
 
 
 def draw_sweep(found: SweepResult, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Regret and communication with 95 % confidence intervals against an axis of the sweep; also written to `path`."""
-    info = compute_sweep_info(found)
+    """Draw regret and communication against an axis of a sweep; also save it if there is a path."""
+    return save_if_asked(draw_sweep_info(compute_sweep_info(found)), path)
+
+
+def draw_sweep_info(info: SweepInfo) -> Figure:
+    """Draw means with 95 % confidence intervals, regret and communication side by side."""
     figure = make_figure((13, 5.4))
-    seeds = len({row["seed"] for row in found.rows})
-    over = f"{seeds} seeds, mean and 95 % confidence interval" if seeds > 1 else "one seed"
-    figure.suptitle(f"{' × '.join(found.varied) or 'one point'}  ({over})", fontsize=12)
-    for axes, what in zip(figure.subplots(1, 2), ("regret", "communication"), strict=True):
+    figure.suptitle(info.title, fontsize=12)
+    x = XLABELS.get(info.axis, info.axis)
+    for axes, what in zip(figure.subplots(1, 2), YLABELS, strict=True):
         for number, (label, line) in enumerate(info.lines.items()):
             draw_means(axes, *line[what], label=label, number=number)
-        finish_axes(
-            axes, title=what.capitalize(), y=YLABELS[what], x=XLABELS.get(info.axis, info.axis)
-        )
+        finish_axes(axes, title=what.capitalize(), y=YLABELS[what], x=x)
         scale_axes(axes, info)
-        axes.spines[["top", "right"]].set_visible(False)
+        hide_box(axes)
     if not info.lines:
         for axes in figure.axes:
             say_in_middle(axes, "no run succeeded")
@@ -123,26 +134,26 @@ def draw_sweep(found: SweepResult, path: str | os.PathLike[str] | None = None) -
     else:
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=7)
-    return save_if_asked(figure, path)
+    return figure
 
 
 def scale_axes(axes: Axes, info: SweepInfo) -> None:
-    """Logarithmic where values span more than a factor of 20; words, which no lines connect, for places that are not numbers."""
-    if all(isinstance(tick, str) for tick in info.ticks):
-        axes.set_xticks(
-            range(len(info.ticks)), info.ticks, rotation=20 if len(info.ticks) > 4 else 0
-        )
+    """Make axes logarithmic where values span much, and write words in place of numbers.
+
+    No line connects words, as they have no order.
+    """
+    ticks = info.ticks
+    if info.has_words:
+        axes.set_xticks(range(len(ticks)), ticks, rotation=20 if len(ticks) > 4 else 0)
         for line, *_ in axes.containers:
             line.set_linestyle("none")
-    elif min(info.ticks) > 0:
-        if max(info.ticks) > WIDE * min(info.ticks):
+    elif min(ticks) > 0:
+        if spans_widely(ticks):
             axes.set_xscale("log")
-        if len(info.ticks) <= MOST_TICKS:
-            axes.set_xticks(info.ticks, [format_compact(tick) for tick in info.ticks])
+        if len(ticks) <= MOST_TICKS:
+            axes.set_xticks(ticks, [format_compact(tick) for tick in ticks])
             axes.set_xticks([], minor=True)
-    drawn = [np.asarray(line.get_ydata(), float) for line in axes.lines]
-    heights = [float(value) for values in drawn for value in values[np.isfinite(values)]]
-    if heights and min(heights) > 0 and max(heights) > WIDE * min(heights):
+    if spans_widely(value for line in axes.lines for value in np.asarray(line.get_ydata(), float)):
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
+from fedsuplin.microbench import measurements
 from fedsuplin.microbench.measurements import measure_all
 from fedsuplin.microbench.numpy_linucb import FixedRadius, NumpyLinUCB, play_rows, take_first_rows
 from fedsuplin.microbench.settings import QUICK, SIZES, VARIANTS, WIDTHS
@@ -89,7 +90,7 @@ def test_the_table_fits_80_columns(told):
 
 def test_progress_is_told_before_each_part_and_at_the_end(monkeypatch):
     for name in ("widths", "rounds", "communication", "sync", "memory"):
-        monkeypatch.setattr(benchmark, name, lambda effort: {})
+        monkeypatch.setattr(measurements, f"measure_{name}", lambda effort: {})
     seen = []
     measure_all(QUICK, lambda *told: seen.append(told))
     assert [done for _, done, _ in seen] == list(range(6))

@@ -17,6 +17,7 @@ from fedsuplin._shared.statistics import compute_standard_error
 from fedsuplin.algorithm.making import list_suitable_variants
 from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, PluginError, UnknownName
+from fedsuplin.study import backends
 
 PROBLEM = fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1)
 NAMES = ["async", "sync", "oful", "uniform"]
@@ -197,7 +198,7 @@ def test_ctrl_c_ends_the_runs_under_way(monkeypatch):
         time.sleep(0.5)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparison, "wait", pressed)
+    monkeypatch.setattr(backends, "wait", pressed)
     began = time.perf_counter()
     found = fsl.compare(["async"], PROBLEM, seeds=2, horizon=10**9)
     assert (
@@ -227,7 +228,7 @@ def words_in(figure):
 )
 def test_a_comparison_that_was_stopped_says_how_many_seeds_were_played(runs, over, played):
     found = stopped_after(runs)
-    assert found.over == over and found.played == played and found.seeds == (5, 6, 7, 8)
+    assert found.seeds_in_words == over and found.played == played and found.seeds == (5, 6, 7, 8)
     assert (
         f"Comparison over {over}" in repr(found)
         and f"Comparison over {over}" in found._repr_html_()
@@ -346,13 +347,18 @@ def pressed_after(monkeypatch):
     """Ctrl-C once so many runs are done."""
 
     def press(runs):
+        done = 0
+
         def waiting(futures, return_when):
-            if len(futures) == 4 - runs:
+            nonlocal done
+            if done == runs:
+                done = 0
                 raise KeyboardInterrupt
+            done += 1
             first = next(iter(futures))
             return concurrent.futures.wait([first])
 
-        monkeypatch.setattr(comparison, "wait", waiting)
+        monkeypatch.setattr(backends, "wait", waiting)
 
     return press
 

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
-from rich.progress import Task
+from rich.console import Console
+from rich.progress import Progress, Task
 
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
@@ -28,9 +29,10 @@ from fedsuplin.cli.output import TimeLeft, open_sweep_bar
 from fedsuplin.cli.sweep import MOST_ROWS, print_sweep
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.registry import plugins
-from fedsuplin.study.backends import CONNECT_TIMEOUT
+from fedsuplin.study import backends, sweeps
 from fedsuplin.study.grid import list_points
 from fedsuplin.study.sweep_checks import check_names
+from fedsuplin.study.sweep_file import SECTIONS
 from fedsuplin.study.sweep_journal import HEADING, SweepJournal
 from fedsuplin.study.sweeps import SweepProgress, run_point
 from fedsuplin.view.sweep_figure import compute_sweep_info
@@ -38,7 +40,6 @@ from fedsuplin.view.sweep_figure import compute_sweep_info
 PROBLEM = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 60}
 POLICIES = [{"name": "async", "C": [0.1, 1]}, "oful"]
 COMMAND = [sys.executable, "-m", "fedsuplin", "sweep"]
-MODULE = importlib.import_module("fedsuplin.sweep")  # fsl.sweep is the function
 
 
 def swept(policies="async", problems=PROBLEM, seeds=2, **keywords):
@@ -140,17 +141,17 @@ class Nameless:
         ),
         ({"policies": {"name": "async", "syncs": "al"}}, "unknown syncs 'al'. Did you mean 'all'"),
         ({"policies": {"name": "async", "horizon": 5}}, "unknown keyword for 'async' 'horizon'"),
-        ({"policies": {"C": 1}}, "must say which: add name"),
+        ({"policies": {"C": 1}}, "must say which policy: add name"),
         ({"policies": [3]}, "must be a grid or several"),
         ({"policies": 3}, "must be a grid or several"),
         ({"policies": []}, "nothing to run: policies are missing"),
         ({"policies": {"name": "async", "C": []}}, "the axis C of policies has no values"),
         ({"policies": ["oful", "oful"]}, "in the sweep twice"),
         ({"policies": {"name": "async", "C": [1, 1.0]}}, "in the sweep twice"),
-        ({"policies": {"name": "async", "trigger": Nameless()}}, "has no name to know its runs by"),
+        ({"policies": {"name": "async", "trigger": Nameless()}}, "has no name by which its runs could be found again"),
         (
             {"policies": {"name": "async", "trigger": lambda gain, elapsed: True}},
-            "has no name to know its runs by",
+            "has no name by which its runs could be found again",
         ),
         ({"problems": "synthetic"}, "must be a grid or several"),
         (
@@ -179,7 +180,7 @@ class Nameless:
             "problem 'synthetic': unknown noise model 'gausian'. Did you mean 'gaussian'",
         ),
         ({"problems": {**PROBLEM, "seed": 5}}, "give seeds="),
-        ({"problems": {**PROBLEM, "name": 5}}, "must be one, or a function that makes it, not 5"),
+        ({"problems": {**PROBLEM, "name": 5}}, "must be a name or a function that makes one, not 5"),
         ({"problems": {"name": a_problem, "dimm": 2}}, "a_problem' 'dimm'. Did you mean 'dim'"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1"),
         ({"seeds": []}, "give at least one seed"),
@@ -190,13 +191,13 @@ class Nameless:
         ({"record": "logg"}, "record must be"),
         ({"workers": 0}, "workers must be a whole number of at least 1"),
         ({"backend": "thread"}, "unknown backend 'thread'. Did you mean 'threads'"),
-        ({"backend": "dask://nowhere"}, "is no address of a Dask scheduler"),
-        ({"backend": "dask://host:port"}, "is no address of a Dask scheduler"),
-        ({"backend": "dask://"}, "is no address of a Dask scheduler"),
+        ({"backend": "dask://nowhere"}, "is not the address of a Dask scheduler"),
+        ({"backend": "dask://host:port"}, "is not the address of a Dask scheduler"),
+        ({"backend": "dask://"}, "is not the address of a Dask scheduler"),
     ],
 )
 def test_what_can_not_be_a_sweep_is_told_before_anything_runs(plan, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(MODULE, "run", None)
+    monkeypatch.setattr(sweeps, "run", None)
     with pytest.raises((InvalidInput, UnknownName)) as caught:
         swept(**{"folder": tmp_path / "new", **plan})
     assert message in str(caught.value)
@@ -224,7 +225,7 @@ def test_a_problem_may_be_a_function_and_a_part_an_object_that_says_what_it_is()
         {"name": "async", "trigger": [Often(5), Often(30)]},
         {"name": a_problem, "dim": [2, 3], "horizon": 60},
     )
-    assert not found.failed and found.rows[0]["problem"].endswith("test_sweep.a_problem")
+    assert not found.failed and found.rows[0]["problem"].endswith("test_sweeps.a_problem")
     few, many = (row["communication"] for row in found.summary()[::-2])
     assert few < many and found.varied == ("trigger", "dim")
     assert not swept(
@@ -273,7 +274,7 @@ def test_a_plugin_that_exits_fails_its_run_and_nothing_else(monkeypatch):
     def exiting(*_, **__):
         sys.exit(3)
 
-    monkeypatch.setattr(MODULE, "run", exiting)
+    monkeypatch.setattr(sweeps, "run", exiting)
     assert run_point(list_points("async", PROBLEM, 1, None)[0])["error"] == "SystemExit: 3"
 
 
@@ -417,8 +418,8 @@ def test_a_dask_worker_that_dies_fails_its_run_and_no_other(tmp_path, monkeypatc
 
 
 def test_no_scheduler_is_told_quickly_and_nothing_is_lost(tmp_path, monkeypatch):
-    assert CONNECT_TIMEOUT == "5s"
-    monkeypatch.setattr(engines, "CONNECT", "1s")
+    assert backends.CONNECT_TIMEOUT == "5s"
+    monkeypatch.setattr(backends, "CONNECT_TIMEOUT", "1s")
     began = time.perf_counter()
     with pytest.raises(InvalidInput, match="no Dask scheduler answers at 127.0.0.1:1: "):
         swept(backend="dask://127.0.0.1:1", folder=tmp_path)
@@ -469,7 +470,7 @@ def test_a_cluster_that_ends_in_the_middle_is_told_and_what_was_done_is_kept(tmp
         n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
     backend = "dask://" + made.scheduler_address.removeprefix("tcp://")
-    with pytest.raises(InvalidInput, match="is gone; the runs that ended are kept"):
+    with pytest.raises(InvalidInput, match="is gone. The runs that ended are kept"):
         swept(
             seeds=50,
             folder=tmp_path,
@@ -537,12 +538,12 @@ def test_the_bar_shows_runs_failures_and_time(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     drawn = []
     monkeypatch.setattr(
-        cli.Progress, "stop", lambda self: drawn.append(self.make_tasks_table(self.tasks))
+        Progress, "stop", lambda self: drawn.append(self.make_tasks_table(self.tasks))
     )
     with open_sweep_bar(quiet=False) as show:
         for now in (SweepProgress(0, 4, 0, 0.0), SweepProgress(1, 4, 1, 0.7)):
             show("grid", now)
-    console = cli.Console(width=100, force_terminal=False)
+    console = Console(width=100, force_terminal=False)
     with console.capture() as capture:
         console.print(drawn[0])
     assert (
@@ -573,8 +574,8 @@ def test_more_seeds_and_values_run_only_what_is_new(tmp_path):
 
 def test_runs_that_failed_are_tried_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(MODULE, "problem_of", lambda point: 1 / (point.seed - 1))
-        patched.setattr(MODULE, "check_names", lambda points: None)
+        patched.setattr(sweeps, "make_problem", lambda point: 1 / (point.seed - 1))
+        patched.setattr(sweeps, "check_names", lambda points: None)
         first = swept(seeds=[1], folder=tmp_path)
     assert first.rows[0]["error"] == "ZeroDivisionError: division by zero"
     second = swept(seeds=[1], folder=tmp_path)
@@ -743,7 +744,7 @@ def written(folder, seeds=2, policy='name = ["async", "oful"]', name="grid.toml"
 def test_the_example_is_a_plan_that_runs_with_every_section(tmp_path):
     text = called("--example").stdout
     plan = tomllib.loads(text.replace("# record", "record"))
-    assert set(plan) == set(MODULE.SECTIONS)
+    assert set(plan) == set(SECTIONS)
     (tmp_path / "grid.toml").write_text(
         text.replace("20_000", "200").replace("# record", "record").replace("= 10  ", "= 2  ")
     )

@@ -131,7 +131,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
 
 def test_matplotlib_is_not_imported_before_it_is_needed_and_pyplot_never():
     code = (
-        "import sys, fedsuplin as fsl, fedsuplin.plotting, fedsuplin.cli; assert 'matplotlib' not in sys.modules;"
+        "import sys, fedsuplin as fsl, fedsuplin.view.run_figure, fedsuplin.cli.main; assert 'matplotlib' not in sys.modules;"
         "fsl.run('async', fsl.SyntheticProblem(2, 2, 1), horizon=50).plot();"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
