@@ -8,7 +8,7 @@ from glob import glob
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ["norms", "gram", "quiet", "screening", "pool", "formulas", "rules", "loop", "state", "live", "measure", "draws"]
+MODULES = ["norms", "gram", "certificates", "screening", "pool", "formulas", "rules", "loop", "state", "live", "measure", "draws"]
 SHARED = "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once and not into every module
 
 # Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.

@@ -132,20 +132,20 @@ MUTANTS = [
         "layer.held.log_det",
         "twins",
     ),
-    # --- quiet
+    # --- certificates
     Mutant(
         "spikes are allowed all of τ",
-        "quiet.pyx",
+        "certificates.pyx",
         "< (1 - FLOOR) * threshold(numbers, q)",
         "< threshold(numbers, q)",
-        "quiet twins",
+        "certificates twins",
     ),
     Mutant(
         "a layer is quiet though the rest is not below the floor",
-        "quiet.pyx",
+        "certificates.pyx",
         "if w.k.below(w.second_matrix, w.ld, w.d, FLOOR * tau, w.matrix, w.u):",
         "if w.k.below(w.second_matrix, w.ld, w.d, 2 * tau, w.matrix, w.u):",
-        "quiet twins",
+        "certificates twins",
     ),
     # --- the loop
     Mutant(
@@ -223,7 +223,7 @@ MUTANTS = [
         "kernels_body.h",
         "FN(load)(A + i * ldp + j) - u[i] * FN(load)(u + j)",
         "FN(load)(A + i * ldp + j) + u[i] * FN(load)(u + j)",
-        "quiet twins",
+        "certificates twins",
     ),
     # --- state and live
     Mutant("a checkpoint forgets the gain", "state.pyx", "        p.gain = gain[i]\n", "", "checkpoint"),

@@ -11,6 +11,8 @@ else when a matrix is no longer positive definite, or so nearly singular that it
 from libc.math cimport fabs, isfinite, log, log1p, sqrt
 from libc.string cimport memcpy, memset
 
+from fedsuplin_ext.structs cimport QUIET, TOO_LARGE, UNKNOWN
+
 cdef int NOT_DEFINITE = 1            # where no pivot is to blame
 cdef double ROUNDING = 1e-15
 cdef double EPSILON = 2.0 ** -52

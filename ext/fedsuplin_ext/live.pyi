@@ -9,8 +9,6 @@ from .loop import Engine
 
 __all__ = ["Live"]
 
-BAD_CHOICE_WORD: str
-
 class Live(Engine):
     def __init__(self, algorithm: Algorithm, *, kernels: str | None = None, key: int = 0) -> None: ...
     def select(self, contexts: NDArray[np.float64], mask: NDArray[np.uint8] | None = None) -> tuple[str, int, int]: ...

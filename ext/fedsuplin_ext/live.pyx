@@ -2,19 +2,26 @@
 
 import numpy as np
 
+from fedsuplin_ext.loop import STATUS
+
 from libc.math cimport isfinite
 from libc.string cimport memcpy, memset
 
-from fedsuplin_ext.gram cimport UNKNOWN, Pending, Snapshot, add_delta, observe, outgrow, rebase, settle
-from fedsuplin_ext.loop cimport DONE, NOT_FINITE, Engine, status_of
+from fedsuplin_ext.gram cimport add_delta, observe, outgrow, rebase, settle
+from fedsuplin_ext.loop cimport Engine, status_of
 from fedsuplin_ext.norms cimport check_aligned
-from fedsuplin_ext.loop import STATUS
-from fedsuplin_ext.quiet cimport Layer
+from fedsuplin_ext.structs cimport (
+    BAD_ARM,
+    BAD_CHOICE,
+    DONE,
+    NOT_FINITE,
+    UNKNOWN,
+    Layer,
+    Pending,
+    Snapshot,
+)
 
 __all__ = ["Live"]
-
-cdef int BAD_ARM = -2
-BAD_CHOICE_WORD = "bad choice"
 
 
 cdef class Live(Engine):
@@ -40,7 +47,7 @@ cdef class Live(Engine):
             arm = self.decide(0, &contexts[0, 0], NULL if mask is None else &mask[0], &layer)
         if arm < 0:
             self._put_states_back(states)
-            return (BAD_CHOICE_WORD if arm == BAD_ARM else STATUS[NOT_FINITE]), -1, -1
+            return STATUS[BAD_CHOICE if arm == BAD_ARM else NOT_FINITE], -1, -1
         return STATUS[DONE], arm, layer
 
     def learn_from(self, const double[::1] x, int layer, double reward, double sigma):

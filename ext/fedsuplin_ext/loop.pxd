@@ -1,14 +1,10 @@
 # The engine: the state of a server and its clients, and the loop over a chunk of rounds.
 
-from fedsuplin_ext.gram cimport Snapshot, Work
 from fedsuplin_ext.pool cimport Pool
-from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
 from fedsuplin_ext.rules cimport Rule
+from fedsuplin_ext.structs cimport Layer, Numbers, Screen, Snapshot, Work
 
-cdef enum Status:
-    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, BAD_CHOICE, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS, PHASE_OVER
-
-cdef struct Chunk:                   # a chunk of rounds; pointers are NULL where a problem has no such thing
+cdef struct ChunkPointers:           # a Python Chunk as the loop reads it; NULL for an array it lacks
     Py_ssize_t n
     const double* contexts           # n × d × lanes
     const int* clients               # n
@@ -87,7 +83,7 @@ cdef class Engine:
     cdef _describe(self, const Snapshot* s)
     cdef _matrix(self, const double* start, Py_ssize_t rows)
 
-    cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil
+    cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil
     cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil
     cdef int sync_one(self, int client) noexcept nogil

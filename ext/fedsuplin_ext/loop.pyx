@@ -9,15 +9,30 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 
-from fedsuplin_ext.gram cimport QUIET, TOO_LARGE, Pending, add_pending, growth, merge, observe, outgrow, rebase, settle
+from fedsuplin_ext.gram cimport add_pending, growth, merge, observe, outgrow, rebase, settle
 from fedsuplin_ext.norms cimport padded, pick
-from fedsuplin_ext.quiet cimport FIRST_PATIENCE
 from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
+from fedsuplin_ext.structs cimport (
+    BAD_ARM,
+    BAD_CHOICE,
+    BAD_CLIENT,
+    BAD_TRIGGER,
+    BAD_WEIGHT,
+    DONE,
+    FIRST_PATIENCE,
+    NEEDS_ROOM,
+    NOT_FINITE,
+    NOT_IN_ROUNDS,
+    NOT_POSITIVE_DEFINITE,
+    PHASE_OVER,
+    QUIET,
+    TOO_LARGE,
+    Pending,
+)
 
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
 FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
 TRAFFIC = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
-cdef int BAD_ARM = -2
 STATUS = (
     "done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client",
     "not in rounds", "phase over",
@@ -159,7 +174,7 @@ cdef class Engine:
 
         After "phase over" the round is played but not recorded: `begin_phase` does that, and then it goes on from there.
         """
-        cdef Chunk c
+        cdef ChunkPointers c
         cdef int status = NEEDS_ROOM
         cdef const double[:, :, ::1] contexts = chunk.contexts
         cdef const int[::1] clients = chunk.clients
@@ -211,7 +226,7 @@ cdef class Engine:
         if wrong:
             raise ValueError(f"the chunk's {', '.join(wrong)} do not fit {n} rounds of {self.screen.n_arms} arms in dimension {self.work.d}")
 
-    cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil:
+    cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil:
         cdef int lanes = self.screen.lanes, n_layers = self.numbers.n_layers, client = c.clients[t], layer = 0, arm, i, status
         cdef const double* X = c.contexts + t * self.work.d * lanes
         cdef const double* means = self.means

@@ -9,7 +9,7 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.string cimport memset
 
-from fedsuplin_ext.gram cimport MOST_SPIKES, UNKNOWN
+from fedsuplin_ext.structs cimport MOST_SPIKES, UNKNOWN
 
 
 cdef class Pool:

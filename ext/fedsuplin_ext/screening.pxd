@@ -1,7 +1,6 @@
 # Decisions: the layered elimination, one-layer optimism, and what a policy from elsewhere is shown.
 
-from fedsuplin_ext.gram cimport Work
-from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
+from fedsuplin_ext.structs cimport Layer, Numbers, Screen, Work
 
 cdef int layered(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask, int* layer) noexcept nogil
 cdef int optimism(Work* w, Screen* s, const Numbers* numbers, const Layer* layers, const double* X, const unsigned char* mask) noexcept nogil

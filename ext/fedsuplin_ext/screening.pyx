@@ -6,8 +6,8 @@ the first widths equal up to rounding. The screening's own inequalities are as t
 
 from libc.math cimport INFINITY, fabs, sqrt
 
+from fedsuplin_ext.certificates cimport none_wide, note_calm
 from fedsuplin_ext.norms cimport padded
-from fedsuplin_ext.quiet cimport none_wide, note_calm
 
 cdef double TIE = 1e-9
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from libc.string cimport memcpy
 
-from fedsuplin_ext.gram cimport MOST_SPIKES, QUIET, Pending, Snapshot
 from fedsuplin_ext.loop cimport Engine
 from fedsuplin_ext.pool cimport Pool
-from fedsuplin_ext.quiet cimport Layer
+from fedsuplin_ext.structs cimport MOST_SPIKES, QUIET, Layer, Pending, Snapshot
 
 __all__ = ["restore", "state_of"]
 

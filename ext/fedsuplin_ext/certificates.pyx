@@ -13,7 +13,7 @@ below τ, the widths are computed after all: the decision is the same in any cas
 from libc.math cimport sqrt
 from libc.string cimport memcpy
 
-from fedsuplin_ext.gram cimport LOUD, MOST_SPIKES, QUIET
+from fedsuplin_ext.structs cimport LOUD, MOST_SPIKES, QUIET
 
 cdef double LONGEST = 1 + 1e-5       # no context is longer: problems allow 1 + 1e-6
 cdef double FLOOR = 0.9              # of τ, for what is left when the spikes are taken out
