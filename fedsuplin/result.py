@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsuplin_ext.loop import BY_PULL as BY_PULL
+from fedsuplin_ext.loop import COUNTS as COUNTS
+from fedsuplin_ext.loop import SUMS as SUMS
+
 from .arrays import Counts, Floats
 from .errors import InvalidInput
 from .extras import imported
@@ -23,9 +27,6 @@ if TYPE_CHECKING:
 FORMAT = "fedsuplin-result"
 FORMAT_VERSION = 1
 ZIP = b"PK"  # what an .npz begins with
-SUMS = ("regret", "uniform_regret", "reward")
-BY_PULL = ("arms", "layers", "clients")
-COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
 
 
 @dataclass(frozen=True, eq=False)

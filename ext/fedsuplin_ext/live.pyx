@@ -15,6 +15,7 @@ from fedsuplin_ext.structs cimport (
     BAD_CHOICE,
     DONE,
     NOT_FINITE,
+    REWARD,
     UNKNOWN,
     Layer,
     Pending,
@@ -67,7 +68,7 @@ cdef class Live(Engine):
             status = self.learn(0, layer, reward, sigma)
         if status == DONE:
             self.totals.pulls += 1
-            self.totals.reward += reward
+            self.totals.sums[REWARD] += reward
             self._layer_pulls[layer] += 1
             if before != NULL:
                 self.pool.give_back(before)

@@ -2,7 +2,7 @@
 
 from fedsuplin_ext.pool cimport Pool
 from fedsuplin_ext.rules cimport Rule
-from fedsuplin_ext.structs cimport Layer, Numbers, Screen, Snapshot, Work
+from fedsuplin_ext.structs cimport Layer, Numbers, Screen, Snapshot, Totals, Work
 
 cdef struct ChunkPointers:           # a Python Chunk as the loop reads it; NULL for an array it lacks
     Py_ssize_t n
@@ -14,17 +14,6 @@ cdef struct ChunkPointers:           # a Python Chunk as the loop reads it; NULL
     const double* sigma              # n
     const double* corruption         # n × lanes
     const unsigned char* mask        # n × lanes
-
-cdef struct Totals:                  # what has happened so far
-    long long pulls
-    double regret
-    double uniform_regret            # what uniform random play loses in expectation on the same rounds
-    double reward
-    long long communication          # the paper's count
-    long long messages_up
-    long long messages_down
-    long long bytes_up
-    long long bytes_down
 
 cdef class Engine:
     cdef Work work

@@ -13,26 +13,46 @@ from fedsuplin_ext.gram cimport add_pending, growth, merge, observe, outgrow, re
 from fedsuplin_ext.norms cimport padded, pick
 from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
 from fedsuplin_ext.structs cimport (
+    ARMS,
     BAD_ARM,
     BAD_CHOICE,
     BAD_CLIENT,
     BAD_TRIGGER,
     BAD_WEIGHT,
+    BYTES_DOWN,
+    BYTES_UP,
+    CLIENTS,
+    COMMUNICATION,
     DONE,
     FIRST_PATIENCE,
+    LAYERS,
+    MESSAGES_DOWN,
+    MESSAGES_UP,
+    N_BY_PULL,
+    N_COUNTS,
+    N_SUMS,
     NEEDS_ROOM,
     NOT_FINITE,
     NOT_IN_ROUNDS,
     NOT_POSITIVE_DEFINITE,
     PHASE_OVER,
     QUIET,
+    REGRET,
+    REWARD,
     TOO_LARGE,
+    UNIFORM_REGRET,
     Pending,
 )
 
 REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
 FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
-TRAFFIC = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
+
+# The columns of a result, in the order of their enums in structs.pxd.
+SUMS = ("regret", "uniform_regret", "reward")
+COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
+BY_PULL = ("arms", "layers", "clients")
+
+# The words for each Status of structs.pxd, in its order.
 STATUS = (
     "done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client",
     "not in rounds", "phase over",
@@ -155,10 +175,15 @@ cdef class Engine:
     def record_into(self, record_at, sums, counts, by_pull=None):
         """Where to write: a row of `sums` and `counts` after each pull number in `record_at`; with `by_pull` (pulls × 3, int32)
         the arm, layer and client of every pull."""
-        if by_pull is not None and by_pull.shape[1:] != (3,):
-            raise ValueError("by_pull needs three columns: arm, layer, client")
-        if record_at is not None and (sums.shape != (len(record_at), 3) or counts.shape != (len(record_at), 5)):
-            raise ValueError("sums needs 3 columns, counts 5, and both a row for each pull that is recorded")
+        if by_pull is not None and by_pull.shape[1:] != (N_BY_PULL,):
+            raise ValueError(f"by_pull needs {N_BY_PULL} columns: {', '.join(BY_PULL)}")
+        if record_at is not None:
+            n = len(record_at)
+            if sums.shape != (n, N_SUMS) or counts.shape != (n, N_COUNTS):
+                raise ValueError(
+                    f"sums needs {N_SUMS} columns ({', '.join(SUMS)}), counts {N_COUNTS} "
+                    f"({', '.join(COUNTS)}), and both a row for each recorded pull: {n}"
+                )
         # All are arrays that fit before one is taken: rows are written without a look at how many there are.
         cdef const long long[::1] at = record_at
         cdef double[:, ::1] to_sums = sums
@@ -253,7 +278,7 @@ cdef class Engine:
             corruption = max(-self.budget, min(self.budget, corruption))
             self.budget -= fabs(corruption)
         reward = means[arm] + c.noise[t] + corruption
-        if not isfinite(self.totals.reward + reward + (self.totals.regret + best - means[arm]) + (self.totals.uniform_regret + best - mean)):
+        if not isfinite(self.totals.sums[REWARD] + reward + (self.totals.sums[REGRET] + best - means[arm]) + (self.totals.sums[UNIFORM_REGRET] + best - mean)):
             return NOT_FINITE
 
         if self.is_phased:
@@ -265,9 +290,9 @@ cdef class Engine:
         if status != DONE and status != PHASE_OVER:
             return status
         self.totals.pulls += 1
-        self.totals.reward += reward
-        self.totals.regret += best - means[arm]
-        self.totals.uniform_regret += best - mean
+        self.totals.sums[REWARD] += reward
+        self.totals.sums[REGRET] += best - means[arm]
+        self.totals.sums[UNIFORM_REGRET] += best - mean
         self._client_regret[client] += best - means[arm]
         self._client_pulls[client] += 1
         self._layer_pulls[layer] += 1
@@ -342,9 +367,9 @@ cdef class Engine:
             if status != DONE:
                 return status
         self.since[client] = 0
-        self.totals.communication += 1
-        self.totals.messages_up += 1
-        self.totals.messages_down += 1
+        self.totals.counts[COMMUNICATION] += 1
+        self.totals.counts[MESSAGES_UP] += 1
+        self.totals.counts[MESSAGES_DOWN] += 1
         return DONE
 
     cdef int push(self, int client) noexcept nogil:
@@ -356,8 +381,8 @@ cdef class Engine:
             if status != DONE:
                 return status
         self.since[client] = 0
-        self.totals.communication += 1
-        self.totals.messages_up += 1
+        self.totals.counts[COMMUNICATION] += 1
+        self.totals.counts[MESSAGES_UP] += 1
         for j in range(self.n_clients):
             sent = 0
             for s in range(self.numbers.n_layers):
@@ -367,8 +392,8 @@ cdef class Engine:
                     if status != DONE:
                         return status
                     sent = 1
-            self.totals.communication += sent
-            self.totals.messages_down += sent
+            self.totals.counts[COMMUNICATION] += sent
+            self.totals.counts[MESSAGES_DOWN] += sent
         return DONE
 
     cdef int upload(self, int client, int s) noexcept nogil:
@@ -401,7 +426,7 @@ cdef class Engine:
             into.refs += 1
         self.pool.give_back(at.pending)
         at.pending = NULL
-        self.totals.bytes_up += self.payload
+        self.totals.counts[BYTES_UP] += self.payload
         return DONE
 
     cdef int download(self, int client, int s) noexcept nogil:
@@ -412,7 +437,7 @@ cdef class Engine:
         self.pool.release(at.held)
         at.held = self.server[s]
         at.held.refs += 1
-        self.totals.bytes_down += self.payload
+        self.totals.counts[BYTES_DOWN] += self.payload
         return DONE if at.pending == NULL else status_of(rebase(&self.work, at.held, at.pending))
 
     cdef int sync_marked(self, long long round) noexcept nogil:
@@ -439,7 +464,7 @@ cdef class Engine:
                     add_pending(&self.work, into, at.pending)
                     self.pool.give_back(at.pending)
                     at.pending = NULL
-                    self.totals.bytes_up += self.payload
+                    self.totals.counts[BYTES_UP] += self.payload
                 self.pool.release(at.held)
                 at.held = into
                 into.refs += 1
@@ -447,11 +472,11 @@ cdef class Engine:
             if info != 0:
                 return status_of(info)
             self.last_sync[s] = round
-            self.totals.communication += self.n_clients
-            self.totals.bytes_down += self.n_clients * self.payload
+            self.totals.counts[COMMUNICATION] += self.n_clients
+            self.totals.counts[BYTES_DOWN] += self.n_clients * self.payload
         if any_marked:
-            self.totals.messages_up += self.n_clients
-            self.totals.messages_down += self.n_clients
+            self.totals.counts[MESSAGES_UP] += self.n_clients
+            self.totals.counts[MESSAGES_DOWN] += self.n_clients
         return DONE
 
     # --- phases -------------------------------------------------------------------------------------------------------------
@@ -480,13 +505,11 @@ cdef class Engine:
             self.record()
 
     def _charge(self, traffic):
-        if not set(traffic) <= set(TRAFFIC):
-            raise ValueError(f"traffic is counted as {', '.join(TRAFFIC)}, not as {', '.join(traffic)}")
-        self.totals.communication += traffic.get("communication", 0)
-        self.totals.messages_up += traffic.get("messages_up", 0)
-        self.totals.messages_down += traffic.get("messages_down", 0)
-        self.totals.bytes_up += traffic.get("bytes_up", 0)
-        self.totals.bytes_down += traffic.get("bytes_down", 0)
+        cdef int i
+        if not set(traffic) <= set(COUNTS):
+            raise ValueError(f"traffic is counted as {', '.join(COUNTS)}, not as {', '.join(traffic)}")
+        for i, name in enumerate(COUNTS):
+            self.totals.counts[i] += traffic.get(name, 0)
 
     cdef int planned(self, int client) noexcept nogil:
         """The lowest arm with pulls left in this client's plan; its idle arm when there is none."""
@@ -515,23 +538,20 @@ cdef class Engine:
     cdef void by_pull(self, int arm, int layer, int client) noexcept nogil:
         """The arm, layer and client of the pull that was just played."""
         if self.record_by_pull is not None and self.totals.pulls <= self.record_by_pull.shape[0]:
-            self.record_by_pull[self.totals.pulls - 1, 0] = arm
-            self.record_by_pull[self.totals.pulls - 1, 1] = layer
-            self.record_by_pull[self.totals.pulls - 1, 2] = client
+            self.record_by_pull[self.totals.pulls - 1, ARMS] = arm
+            self.record_by_pull[self.totals.pulls - 1, LAYERS] = layer
+            self.record_by_pull[self.totals.pulls - 1, CLIENTS] = client
 
     cdef void record(self) noexcept nogil:
         """A row, if this is a pull after which one is wanted."""
         cdef Py_ssize_t row = self.recorded
+        cdef int i
         if self.record_at is None or row >= self.record_at.shape[0] or self.record_at[row] != self.totals.pulls:
             return
-        self.record_sums[row, 0] = self.totals.regret
-        self.record_sums[row, 1] = self.totals.uniform_regret
-        self.record_sums[row, 2] = self.totals.reward
-        self.record_counts[row, 0] = self.totals.communication
-        self.record_counts[row, 1] = self.totals.messages_up
-        self.record_counts[row, 2] = self.totals.messages_down
-        self.record_counts[row, 3] = self.totals.bytes_up
-        self.record_counts[row, 4] = self.totals.bytes_down
+        for i in range(N_SUMS):
+            self.record_sums[row, i] = self.totals.sums[i]
+        for i in range(N_COUNTS):
+            self.record_counts[row, i] = self.totals.counts[i]
         self.recorded += 1
 
     # --- what has happened ------------------------------------------------------------------------------------------------
@@ -539,7 +559,9 @@ cdef class Engine:
     @property
     def totals_now(self):
         """Regret, communication and the rest until now, by name."""
-        return dict(self.totals)
+        sums = zip(SUMS, self.totals.sums, strict=True)
+        counts = zip(COUNTS, self.totals.counts, strict=True)
+        return {"pulls": self.totals.pulls, **dict(sums), **dict(counts)}
 
     @property
     def kernels(self):

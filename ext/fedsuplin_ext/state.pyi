@@ -7,9 +7,6 @@ from .loop import Engine
 
 __all__ = ["restore", "state_of"]
 
-TOTALS: tuple[str, ...]
-SUMS: tuple[str, ...]
-BUDGET: int
 PHASE: tuple[str, ...]
 BOUNDED: tuple[str, ...]
 MOST: int

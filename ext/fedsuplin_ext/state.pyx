@@ -10,13 +10,17 @@ from libc.string cimport memcpy
 
 from fedsuplin_ext.loop cimport Engine
 from fedsuplin_ext.pool cimport Pool
-from fedsuplin_ext.structs cimport MOST_SPIKES, QUIET, Layer, Pending, Snapshot
+from fedsuplin_ext.structs cimport MOST_SPIKES, N_COUNTS, N_SUMS, QUIET, Layer, Pending, Snapshot
 
 __all__ = ["restore", "state_of"]
 
-TOTALS = ("pulls", "communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
-SUMS = ("regret", "uniform_regret", "reward")
-BUDGET = len(SUMS)  # where what is left of it is, which may be infinite; after it the drift
+cdef enum:                           # the arrays "totals" and "sums" of a state
+    PULLS = 0                        # in totals, before COUNTS
+    FIRST_COUNT = 1
+    BUDGET = N_SUMS                  # in sums, after SUMS: what the adversary has left, maybe ∞
+    DRIFT
+    N_IN_SUMS
+
 PHASE = ("plan", "counts", "reward_sums", "left", "idle")
 BOUNDED = ("totals", "since", "last_sync", "recorded", "client_pulls", "layer_pulls", "plan", "counts", "left", "idle", "together")
 MOST = 1 << 48  # of anything counted: room enough, and no sum of them leaves 64 bits
@@ -30,8 +34,8 @@ def state_of(Engine e):
     cdef Py_ssize_t n = e.n_clients * e.numbers.n_layers
     found = _shared_out(e)
     found |= {
-        "totals": np.array([e.totals_now[name] for name in TOTALS], np.int64),
-        "sums": np.array([e.totals_now[name] for name in SUMS] + [e.budget, e.work.drift]),
+        "totals": np.array([e.totals.pulls] + list(e.totals.counts), np.int64),
+        "sums": np.array(list(e.totals.sums) + [e.budget, e.work.drift]),
         "since": _longs(e.since, e.n_clients),
         "last_sync": _longs(e.last_sync, e.numbers.n_layers),
         "marked": np.array([e.marked[s] for s in range(e.numbers.n_layers)], np.uint8),
@@ -125,10 +129,12 @@ def restore(Engine e, state):
     _check(e, state)
     _shared_back(e, state)
     totals, sums = state["totals"], state["sums"]
-    e.totals.pulls, e.totals.communication = totals[0], totals[1]
-    e.totals.messages_up, e.totals.messages_down, e.totals.bytes_up, e.totals.bytes_down = totals[2], totals[3], totals[4], totals[5]
-    e.totals.regret, e.totals.uniform_regret, e.totals.reward = sums[0], sums[1], sums[2]
-    e.budget, e.work.drift = sums[3], sums[4]
+    e.totals.pulls = totals[PULLS]
+    for s in range(N_COUNTS):
+        e.totals.counts[s] = totals[FIRST_COUNT + s]
+    for s in range(N_SUMS):
+        e.totals.sums[s] = sums[s]
+    e.budget, e.work.drift = sums[BUDGET], sums[DRIFT]
     for s in range(e.n_clients):
         e.since[s] = state["since"][s]
     for s in range(n_layers):
@@ -209,8 +215,8 @@ cdef _check(Engine e, state):
         "server": ((n_layers,), np.int64),
         "held": ((n,), np.int64),
         "pending": ((n,), np.int64),
-        "totals": ((len(TOTALS),), np.int64),
-        "sums": ((len(SUMS) + 2,), np.float64),
+        "totals": ((FIRST_COUNT + N_COUNTS,), np.int64),
+        "sums": ((N_IN_SUMS,), np.float64),
         "since": ((e.n_clients,), np.int64),
         "last_sync": ((n_layers,), np.int64),
         "marked": ((n_layers,), np.uint8),
@@ -256,8 +262,8 @@ cdef _check(Engine e, state):
     if e.is_phased and ((state["plan"].sum(axis=1) != state["left"]).any() or state["together"][1] != (state["left"] > 0).sum()):
         raise ValueError("its left must be what is left of its plan")
     for name in ("layer_pulls",) if e.live else ("layer_pulls", "client_pulls"):
-        if state[name].sum() != state["totals"][0]:
-            raise ValueError(f"its {name} must add up to its pulls, {state['totals'][0]}")
+        if state[name].sum() != state["totals"][PULLS]:
+            raise ValueError(f"its {name} must add up to its pulls, {state['totals'][PULLS]}")
 
 
 def within(state, name, values, least, most):

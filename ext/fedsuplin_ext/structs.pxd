@@ -41,6 +41,35 @@ cdef enum Quiet:                     # can an arm of this layer be wider than it
     LOUD                             # yes, or it could not be excluded
     QUIET                            # no, except along the few directions kept with the snapshot
 
+# --- what has happened so far: the columns of a result -------------------------------------------
+# The names are in loop.pyx (SUMS, COUNTS, BY_PULL), in this order; tests/test_columns.py compares
+# them. The enums have no names of their own: Cython indexes C arrays with plain integers only.
+
+cdef enum:                           # SUMS
+    REGRET
+    UNIFORM_REGRET                   # what uniform random play loses in expectation on these rounds
+    REWARD
+    N_SUMS
+
+cdef enum:                           # COUNTS
+    COMMUNICATION                    # the paper's count
+    MESSAGES_UP
+    MESSAGES_DOWN
+    BYTES_UP
+    BYTES_DOWN
+    N_COUNTS
+
+cdef enum:                           # BY_PULL: recorded for every pull, where that is asked for
+    ARMS
+    LAYERS
+    CLIENTS
+    N_BY_PULL
+
+cdef struct Totals:
+    long long pulls
+    double sums[N_SUMS]              # SUMS
+    long long counts[N_COUNTS]       # COUNTS
+
 # --- what is known of a layer --------------------------------------------------------------------
 
 cdef struct Snapshot:                # one layer of the server; immutable while a client holds it
