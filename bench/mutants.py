@@ -79,8 +79,8 @@ MUTANTS = [
     Mutant(
         "the server's inverse is never refreshed",
         "gram.pyx",
-        "if into.age > w.refresh else estimate(w, into)",
-        "if into.age < 0 else estimate(w, into)",
+        "if into.age > w.refresh:",
+        "if into.age < 0:",
         "gram",
     ),
     Mutant(
@@ -128,8 +128,8 @@ MUTANTS = [
     Mutant(
         "an eager client's radius forgets its own gain",
         "screening.pyx",
-        "layer.held.log_det + (layer.pending.gain if w.eager and layer.pending != NULL else 0.0)",
-        "layer.held.log_det",
+        "log_det += layer.pending.gain",
+        "pass",
         "twins",
     ),
     # --- certificates
@@ -298,7 +298,7 @@ MUTANTS = [
     Mutant(
         "the state of a trigger is the first client's",
         "rules.pyx",
-        "(gain, elapsed, self.slots + <ptrdiff_t>client * self.state_size, self.user)",
+        "(gain, elapsed, state, self.user)",
         "(gain, elapsed, self.slots, self.user)",
         "state",
     ),

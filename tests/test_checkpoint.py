@@ -348,7 +348,7 @@ def test_marks_that_no_engine_has_are_refused(name, column, value, whole, tmp_pa
 def test_two_clients_can_not_have_gathered_the_same(whole, tmp_path):
     values = array_of(whole, "pending")
     values[values >= 0] = 0
-    refused(forged(whole, pending=values), tmp_path / "run.ckpt", "its pending must be one client's each")
+    refused(forged(whole, pending=values), tmp_path / "run.ckpt", "its pending must belong to one client each")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

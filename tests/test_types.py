@@ -165,7 +165,7 @@ def test_stubs_make_compiled_classes_as_their_source_does(path):
         for node in ast.parse(path.with_suffix(".pyi").read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     }
-    for name, made in re.findall(r"^cdef class (\w+).*?def __c?init__\(self, (.*?)\):", source, re.MULTILINE | re.DOTALL):
+    for name, made in re.findall(r"^cdef class (\w+).*?def __c?init__\(\s*self, (.*?)\s*\):", source, re.MULTILINE | re.DOTALL):
         expected = [re.sub(r"=.*", "", part).split()[-1] for part in made.split(", ")]
         arguments = classes[name].args
         star = ["*"] if arguments.kwonlyargs else []

@@ -1,1 +1,1 @@
-"""Layers without a wide arm, for cimport; nothing for Python."""
+"""Proofs that no arm of a layer is wide, for cimport; nothing for Python."""

@@ -1,9 +1,12 @@
-# What is known of a layer, and how it grows: snapshots, what a client has gathered since, updates and merges.
-# The symbols are those of structs.pxd.
+# Updates of what is known of a layer: observations, uploads merged into the server, downloads.
+# The symbols are explained in structs.pxd.
 
 from fedsuplin_ext.structs cimport Pending, Snapshot, Work
 
-cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil
+cdef int observe(
+    Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px,
+    double weight, double reward,
+) noexcept nogil
 cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil
 cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil
 cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil

@@ -41,7 +41,7 @@ cdef enum Quiet:                     # can an arm of this layer be wider than it
     LOUD                             # yes, or it could not be excluded
     QUIET                            # no, except along the few directions kept with the snapshot
 
-# --- what has happened so far: the columns of a result -------------------------------------------
+# --- what has happened so far: the columns of a result --------------------------------------------
 # The names are in loop.pyx (SUMS, COUNTS, BY_PULL), in this order; tests/test_columns.py compares
 # them. The enums have no names of their own: Cython indexes C arrays with plain integers only.
 
@@ -70,7 +70,7 @@ cdef struct Totals:
     double sums[N_SUMS]              # SUMS
     long long counts[N_COUNTS]       # COUNTS
 
-# --- what is known of a layer --------------------------------------------------------------------
+# --- what is known of a layer ---------------------------------------------------------------------
 
 cdef struct Snapshot:                # one layer of the server; immutable while a client holds it
     Snapshot* next                   # the free list
@@ -102,7 +102,7 @@ cdef struct Layer:                   # one client's view of one layer
     Snapshot* held                   # its last download
     Pending* pending                 # what it has gathered since, NULL if nothing
 
-# --- what the kernels work with ------------------------------------------------------------------
+# --- what the kernels work with -------------------------------------------------------------------
 
 cdef struct Numbers:                 # the algorithm's constants
     int n_layers
