@@ -128,7 +128,7 @@ cdef class Live(Engine):
         self._check(layer, x.shape[0])
         if not (weight >= 0 and isfinite(weight) and isfinite(reward)):
             raise ValueError(
-                f"the weight must be at least 0 and finite, the reward finite, "
+                "the weight must be at least 0 and finite, the reward finite, "
                 f"not {weight} and {reward}"
             )
         self._set_arm(x)
