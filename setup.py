@@ -8,13 +8,32 @@ from glob import glob
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ["norms", "gram", "quiet", "screening", "pool", "formulas", "rules", "loop", "state", "live", "measure", "draws"]
-SHARED = "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once and not into every module
+MODULES = [
+    "norms",
+    "gram",
+    "certificates",
+    "screening",
+    "pool",
+    "formulas",
+    "rules",
+    "loop",
+    "state",
+    "live",
+    "measure",
+    "draws",
+]
+SHARED = (
+    "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once and not into every module
+)
 
 # Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.
 # -fno-math-errno lets sqrt become one instruction; no flag here allows the compiler to reorder or drop arithmetic.
 MSVC = sys.platform == "win32"
-FLAGS = ["/O2", "/fp:precise", "/utf-8"] if MSVC else ["-O3", "-g0", "-fno-math-errno", "-ffp-contract=fast"]
+FLAGS = (
+    ["/O2", "/fp:precise", "/utf-8"]
+    if MSVC
+    else ["-O3", "-g0", "-fno-math-errno", "-ffp-contract=fast"]
+)
 UNFUSED = [] if MSVC else ["-ffp-contract=off"]  # MSVC reads a pragma in draws_dispatch.h
 
 LINK = []
@@ -26,7 +45,11 @@ PLAIN = [("FEDSUPLIN_PLAIN", "1")] if os.environ.get("FEDSUPLIN_PLAIN") else []
 # bench/checks/sanitize builds with FEDSUPLIN_SANITIZE=1: every index is checked, and what C calls undefined ends the process.
 SANITIZE = bool(os.environ.get("FEDSUPLIN_SANITIZE"))
 if SANITIZE:
-    CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    CHECKS = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-omit-frame-pointer",
+    ]
     FLAGS, LINK = ["-O1", "-g1", "-fno-math-errno", "-ffp-contract=fast", *CHECKS], CHECKS
 
 extensions = [
@@ -35,14 +58,21 @@ extensions = [
         [f"ext/fedsuplin_ext/{name}.pyx"],
         include_dirs=["ext/fedsuplin_ext"],
         define_macros=PLAIN,
-        depends=["ext/fedsuplin_ext/kernels.h", *glob(f"ext/fedsuplin_ext/{BODIES.get(name, name)}_*.h")],
+        depends=[
+            "ext/fedsuplin_ext/kernels.h",
+            *glob(f"ext/fedsuplin_ext/{BODIES.get(name, name)}_*.h"),
+        ],
         # Contexts must be the same bits on every CPU: no fused multiply-adds where they are drawn.
         extra_compile_args=[*FLAGS, *UNFUSED] if name == "draws" else FLAGS,
         extra_link_args=LINK,
     )
     for name in MODULES
 ]
-extensions.append(Extension(SHARED, ["ext/fedsuplin_ext/shared.c"], extra_compile_args=FLAGS, extra_link_args=LINK))
+extensions.append(
+    Extension(
+        SHARED, ["ext/fedsuplin_ext/shared.c"], extra_compile_args=FLAGS, extra_link_args=LINK
+    )
+)
 
 # All cores: compiling is most of what an installation from source takes. Cython forks, so only where forking is the usual way.
 CORES = os.cpu_count() or 1
@@ -56,7 +86,12 @@ setup(
         language_level=3,
         force=SANITIZE,  # the C of a usual build, which may lie there, has no checks in it
         shared_utility_qualified_name=SHARED,
-        compiler_directives={"boundscheck": SANITIZE, "wraparound": False, "cdivision": True, "initializedcheck": SANITIZE},
+        compiler_directives={
+            "boundscheck": SANITIZE,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": SANITIZE,
+        },
     ),
     options={"build_ext": {"parallel": CORES}},
 )

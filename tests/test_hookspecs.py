@@ -436,7 +436,10 @@ class Careless(Problem):
             {"clients": lambda n: [0, 1]},
             r"clients of 20 pulls of 3 arms must have the shape \(20,\), not \(2,\)",
         ),
-        ({"clients": lambda n: np.full(n, 5)}, r"the client is out of range, at pull 0 \(client 5\)"),
+        (
+            {"clients": lambda n: np.full(n, 5)},
+            r"the client is out of range, at pull 0 \(client 5\)",
+        ),
         (
             {"mask": lambda n: np.ones((n, 2))},
             r"mask of 20 pulls of 3 arms must have the shape \(20, 3\), not \(20, 2\)",

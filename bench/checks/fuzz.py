@@ -673,7 +673,13 @@ def kept_run(variant: str) -> tuple[bytes, dict]:
 
     with contextlib.suppress(Enough):
         fsl.run(
-            variant, problem, horizon=200, record="all", checkpoint=path, checkpoint_every=100, progress=stop
+            variant,
+            problem,
+            horizon=200,
+            record="all",
+            checkpoint=path,
+            checkpoint_every=100,
+            progress=stop,
         )
     content = path.read_bytes()
     path.unlink()

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import fedsuplin as fsl
-from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
+from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 
 HORIZON = 20_000
 EVERY = 700

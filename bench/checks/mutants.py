@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "the server's inverse is never refreshed",
         "gram.pyx",
-        "if into.age > w.refresh else estimate(w, into)",
-        "if into.age < 0 else estimate(w, into)",
+        "if into.age > w.refresh:",
+        "if into.age < 0:",
         "gram",
     ),
     Mutant(
@@ -150,21 +150,21 @@ MUTANTS = [
     Mutant(
         "an eager client's radius forgets its own gain",
         "screening.pyx",
-        "layer.held.log_det + (layer.pending.gain if w.eager and layer.pending != NULL else 0.0)",
-        "layer.held.log_det",
+        "log_det += layer.pending.gain",
+        "pass",
         "twin",
     ),
-    # --- quiet
+    # --- certificates
     Mutant(
         "spikes are allowed all of τ",
-        "quiet.pyx",
+        "certificates.pyx",
         "< (1 - FLOOR) * threshold(numbers, q)",
         "< threshold(numbers, q)",
         "certificates twin",
     ),
     Mutant(
         "a layer is quiet though the rest is not below the floor",
-        "quiet.pyx",
+        "certificates.pyx",
         "if w.k.below(w.second_matrix, w.ld, w.d, FLOOR * tau, w.matrix, w.u):",
         "if w.k.below(w.second_matrix, w.ld, w.d, 2 * tau, w.matrix, w.u):",
         "certificates twin",
@@ -362,7 +362,7 @@ MUTANTS = [
     Mutant(
         "the state of a trigger is the first client's",
         "rules.pyx",
-        "(gain, elapsed, self.slots + <ptrdiff_t>client * self.state_size, self.user)",
+        "(gain, elapsed, state, self.user)",
         "(gain, elapsed, self.slots, self.user)",
         "plugin_state",
     ),

@@ -6,5 +6,5 @@ __all__ = ["get_include"]
 
 
 def get_include() -> str:
-    """The folder for the `include_path` of cythonize, so that a plugin can cimport our .pxd: signatures, formulas."""
+    """The `include_path` for cythonize, with which a plugin can cimport signatures and formulas."""
     return str(Path(__file__).parents[1])

@@ -6,8 +6,18 @@ __all__ = ["keyed_permutation"]
 STATE_WORDS: int
 
 class ContextSource:
-    def __init__(self, seed: np.random.SeedSequence, d: int, n_arms: int, wide: bool | None = None) -> None: ...
-    def fill(self, out: NDArray[np.float64], lengths: NDArray[np.float64] | None = None) -> None: ...
+    def __init__(
+        self,
+        seed: np.random.SeedSequence,
+        d: int,
+        n_arms: int,
+        wide: bool | None = None,
+    ) -> None: ...
+    def fill(
+        self,
+        out: NDArray[np.float64],
+        lengths: NDArray[np.float64] | None = None,
+    ) -> None: ...
     @property
     def position(self) -> NDArray[np.uint64]: ...
     @position.setter

@@ -1,9 +1,9 @@
-/* Standard normals in whole vectors, included by draws_dispatch.h once for each instruction set (FSL_SUFFIX, FSL_WIDTH,
- * FSL_TARGET). Compiled without fused multiply-adds, so that every set gives the same bits. No include guard: being included
- * several times is its purpose.
+/* Standard normals in whole vectors. draws_dispatch.h includes this file once for each instruction
+ * set (FSL_SUFFIX, FSL_WIDTH, FSL_TARGET), which is why it has no include guard. It is compiled
+ * without fused multiply-adds, so that every set gives the same bits.
  *
- * FSL_STREAMS generators xoshiro256+ run side by side; each step takes one number u and one number v from each and makes two
- * normals of them (Box and Muller): √(−2 ln u)·cos 2πv and √(−2 ln u)·sin 2πv.
+ * FSL_STREAMS generators xoshiro256+ run side by side. Each step takes one number u and one v from
+ * each, and makes two normals of them (Box and Muller): √(−2 ln u)·cos 2πv and √(−2 ln u)·sin 2πv.
  */
 
 #define FSL_JOIN_(a, b) a##_##b
@@ -65,10 +65,12 @@ INLINE WORD FN(next)(WORD *s)
 /* The 52 high bits as a double in [1, 2). */
 INLINE REAL FN(from_one)(WORD x) { return FN(number)((x >> 12) | 0x3FF0000000000000u); }
 
-/* −2 ln u for u in (0, 1]: u = 2^k m with m in [√½, √2), ln m = 2 artanh z with z = (m − 1)/(m + 1). */
+/* −2 ln u for u in (0, 1]: u = 2^k m with m in [√½, √2), and ln m = 2 artanh z for
+ * z = (m − 1)/(m + 1). */
 INLINE REAL FN(minus_two_log)(REAL u)
 {
-    const WORD shifted = FN(bits)(u) - 0x3FE6A09E667F3BCDu; /* the bits of √½: its exponent becomes 0 */
+    /* minus the bits of √½: its exponent becomes 0 */
+    const WORD shifted = FN(bits)(u) - 0x3FE6A09E667F3BCDu;
     const WORD k = (shifted + 0x4000000000000000u) >> 52; /* 1024 + the exponent */
     const REAL m = FN(number)(FN(bits)(u) - ((k - 1024) << 52));
     const REAL exponent = FN(number)(k | 0x4330000000000000u) - (4503599627370496.0 + 1024.0);
@@ -82,10 +84,12 @@ INLINE REAL FN(minus_two_log)(REAL u)
     return -2.0 * (exponent * 0.69314718055994530942 + 2.0 * z * p);
 }
 
-/* cos and sin of 2πv for v in [0, 1): the nearest quarter turn is taken out, the rest is at most an eighth of a turn. */
+/* cos and sin of 2πv for v in [0, 1): the nearest quarter turn is removed, and at most an eighth of
+ * a turn is left. */
 INLINE void FN(turn)(REAL v, REAL *cosine, REAL *sine)
 {
-    const REAL magic = v * 4.0 + 6755399441055744.0; /* 1.5·2^52: rounds to a whole number, which stands in the low bits */
+    /* 1.5·2^52: rounds to a whole number, which is in the low bits */
+    const REAL magic = v * 4.0 + 6755399441055744.0;
     const WORD quarter = FN(bits)(magic);
     const REAL f = (v * 4.0 - (magic - 6755399441055744.0)) * 1.57079632679489661923, y = f * f;
     REAL s = y * (-1.0 / 39916800.0) + 1.0 / 362880.0;
@@ -100,13 +104,15 @@ INLINE void FN(turn)(REAL v, REAL *cosine, REAL *sine)
     c = c * y - 0.5;
     c = c * y + 1.0;
     /* quarter 0: (c, s), 1: (−s, c), 2: (−c, −s), 3: (s, −c) */
-    const WORD swap = 0u - (quarter & 1), negative_cosine = ((quarter + 1) & 2) << 62, negative_sine = (quarter & 2) << 62;
+    const WORD swap = 0u - (quarter & 1);
+    const WORD negative_cosine = ((quarter + 1) & 2) << 62, negative_sine = (quarter & 2) << 62;
     const WORD s_bits = FN(bits)(s), c_bits = FN(bits)(c);
     *cosine = FN(number)(((swap & s_bits) | (~swap & c_bits)) ^ negative_cosine);
     *sine = FN(number)(((swap & c_bits) | (~swap & s_bits)) ^ negative_sine);
 }
 
-/* n normals, n a multiple of 2·FSL_STREAMS. The polynomials above are right to about 1e-11, which no test of the law can see. */
+/* n normals, n a multiple of 2·FSL_STREAMS. The polynomials above have errors of about 1e-11, which
+ * no test of the distribution can detect. */
 static FSL_TARGET void FN(normals)(uint64_t *state, double *out, ptrdiff_t n)
 {
     for (int l = 0; l < FSL_STREAMS; l += W) {
@@ -126,22 +132,26 @@ static FSL_TARGET void FN(normals)(uint64_t *state, double *out, ptrdiff_t n)
     }
 }
 
-/* Arms a..a+N−1: each column of `raw` (d × n_arms) scaled to length 1, or to lengths[a], into `out` (d × lanes). */
-INLINE void FN(scale_block)(const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out, const int N)
+/* Arms a..a+N−1: each column of `raw` (d × n_arms) scaled to length 1, or to lengths[a], into `out`
+ * (d × lanes). */
+INLINE void FN(scale_block)(const double *raw, const double *lengths, int d, int n_arms, int lanes,
+                            double *out, const int N)
 {
     double sum[4] = {0.0, 0.0, 0.0, 0.0}, factor[4];
     for (int i = 0; i < d; i++)
         for (int l = 0; l < N; l++)
             sum[l] += raw[i * n_arms + l] * raw[i * n_arms + l];
     for (int l = 0; l < N; l++)
-        factor[l] = sum[l] > 0.0 ? (lengths ? lengths[l] : 1.0) / sqrt(sum[l]) : 0.0; /* a u of 1, once in 2^52, is a normal of 0 */
+        /* 0: a u of 1, once in 2^52, gives normals of 0 */
+        factor[l] = sum[l] > 0.0 ? (lengths ? lengths[l] : 1.0) / sqrt(sum[l]) : 0.0;
     for (int i = 0; i < d; i++)
         for (int l = 0; l < N; l++)
             out[i * lanes + l] = raw[i * n_arms + l] * factor[l];
 }
 
-static FSL_TARGET void FN(scale_columns)(const double *FSL_RESTRICT raw, const double *FSL_RESTRICT lengths, int d, int n_arms, int lanes,
-                                         double *FSL_RESTRICT out)
+static FSL_TARGET void FN(scale_columns)(const double *FSL_RESTRICT raw,
+                                         const double *FSL_RESTRICT lengths, int d, int n_arms,
+                                         int lanes, double *FSL_RESTRICT out)
 {
     int a = 0;
     for (; a + 4 <= n_arms; a += 4)

@@ -1,4 +1,4 @@
-/* Compiles the drawing of contexts for each instruction set and picks one. Included by draws.pyx alone. */
+/* Compiles the drawing of contexts for each instruction set and picks one. Only for draws.pyx. */
 #ifndef FEDSUPLIN_DRAWS_DISPATCH_H
 #define FEDSUPLIN_DRAWS_DISPATCH_H
 
@@ -10,7 +10,7 @@
 #include "kernels.h"
 
 #if defined(_MSC_VER) && !defined(__clang__)
-#pragma fp_contract(off) /* what -ffp-contract=off says elsewhere, in setup.py */
+#pragma fp_contract(off) /* elsewhere setup.py passes -ffp-contract=off */
 #endif
 
 #define FSL_STREAMS 8
@@ -52,7 +52,8 @@ static void fsl_normals(int wide, uint64_t *state, double *out, ptrdiff_t n)
     fsl_normals_generic(state, out, n);
 }
 
-static void fsl_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out)
+static void fsl_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms,
+                              int lanes, double *out)
 {
 #if FSL_AVX2
     if (wide) {
@@ -64,15 +65,17 @@ static void fsl_scale_columns(int wide, const double *raw, const double *lengths
     fsl_scale_columns_generic(raw, lengths, d, n_arms, lanes, out);
 }
 
-/* Where a keyed permutation of 0..size−1 sends x: a Feistel network permutes the next power of two, and a value that falls
- * outside walks on until it falls inside. The two halves have `left` and `right` bits and take turns. */
-static uint64_t fsl_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys, int n_keys)
+/* The image of x under a keyed permutation of 0..size−1. A Feistel network permutes the next power
+ * of two; a value outside is permuted again until it falls inside. The two halves have `left` and
+ * `right` bits and take turns. */
+static uint64_t fsl_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys,
+                             int n_keys)
 {
     do {
         int low = right, high = left;
         for (int k = 0; k < n_keys; k++) {
             const uint64_t tail = x & ((1ULL << low) - 1);
-            uint64_t f = tail + keys[k]; /* the finaliser of SplitMix64: every bit depends on every bit */
+            uint64_t f = tail + keys[k]; /* mixed by the finaliser of SplitMix64 */
             f = (f ^ (f >> 30)) * 0xBF58476D1CE4E5B9ULL;
             f = (f ^ (f >> 27)) * 0x94D049BB133111EBULL;
             f ^= f >> 31;

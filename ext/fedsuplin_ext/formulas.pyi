@@ -1,1 +1,1 @@
-"""Built-in rules in compiled form, nothing for Python: `fedsuplin_ext.rules.from_cython` makes them callable."""
+"""Built-in rules in compiled form, for cimport; `rules.from_cython` makes them callable."""

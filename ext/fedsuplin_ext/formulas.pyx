@@ -1,9 +1,12 @@
-"""The built-in triggers, weightings and choices in compiled form. `user` points to the parameters, as doubles."""
+"""The built-in triggers, weightings and choices in compiled form.
+
+`user` points to the parameters, as doubles.
+"""
 
 from libc.math cimport INFINITY, sqrt
 
 
-# --- triggers ------------------------------------------------------------------------------------------------------------
+# --- triggers -------------------------------------------------------------------------------------
 
 cdef int gain_above(double gain, double elapsed, void* user) noexcept nogil:
     """gain > threshold."""
@@ -20,9 +23,10 @@ cdef int elapsed_at_least(double gain, double elapsed, void* user) noexcept nogi
     return elapsed >= (<double*>user)[0]
 
 
-# --- weightings ----------------------------------------------------------------------------------------------------------
+# --- weightings -----------------------------------------------------------------------------------
 
 cdef double unit(double norm, double sigma, void* user) noexcept nogil:
+    """1."""
     return 1.0
 
 
@@ -40,10 +44,13 @@ cdef double inverse_variance(double norm, double sigma, void* user) noexcept nog
     return 1.0 / (level * level)
 
 
-# --- choices -------------------------------------------------------------------------------------------------------------
+# --- choices --------------------------------------------------------------------------------------
 
-cdef int any_arm(double* estimates, double* widths, double* targets, int n_layers, int n_arms, double draw, void* user) noexcept nogil:
-    """Each arm that is there with the same probability, in layer 0."""
+cdef int any_arm(
+    double* estimates, double* widths, double* targets, int n_layers, int n_arms,
+    double draw, void* user,
+) noexcept nogil:
+    """Each available arm with the same probability, in layer 0."""
     cdef int a, there = 0
     for a in range(n_arms):
         there += estimates[a] > -INFINITY

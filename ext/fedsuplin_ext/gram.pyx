@@ -1,21 +1,28 @@
-"""Weighted rank-one updates of ΔA, Δb, the inverse and the log-det gain, and merges into the server.
+"""Weighted rank-one updates of ΔA, Δb, the inverse and the log-det gain; merges into the server.
 
-Few observations are cheaper as vectors than as matrices, and most uploads are few: so a client's Δ begins as a list, and
-becomes matrices only when it grows (an eager client, who decides from its own inverse, has that as a matrix at once). The
-inverse follows by rank-one steps and is factorised anew every `refresh` steps, which bounds the drift; how far it had drifted
-is looked at each time. A step after which a direction is known much better than before cancels digits of the inverse: after
-such a one it is factorised at once. Functions return 0, TOO_LARGE when sums or estimates are no longer finite, or something
-else when a matrix is no longer positive definite, or so nearly singular that its inverse has few digits left.
+Few observations are cheaper as vectors than as matrices, and most uploads hold few. So a client's Δ
+begins as a list of vectors and becomes a matrix only when the list is full. The inverse of an eager
+client, which decides from its own inverse, is a matrix from the first observation on.
+
+An inverse follows by rank-one steps. It is factorised anew every `refresh` steps, which bounds its
+drift, and the drift is measured each time. A step after which a direction is known much better than
+before cancels digits of the inverse; after such a step it is factorised at once.
+
+Functions that can fail return 0 on success, TOO_LARGE when sums or estimates are no longer finite,
+and any other number when a matrix is not positive definite or too nearly singular to be inverted
+with enough digits. The symbols are explained in structs.pxd.
 """
 
 from libc.math cimport fabs, isfinite, log, log1p, sqrt
 from libc.string cimport memcpy, memset
 
-cdef int NOT_DEFINITE = 1            # where no pivot is to blame
+from fedsuplin_ext.structs cimport QUIET, TOO_LARGE, UNKNOWN
+
+cdef int NOT_DEFINITE = 1            # returned where no single pivot failed
 cdef double ROUNDING = 1e-15
 cdef double EPSILON = 2.0 ** -52
-cdef double PRECISION = 1e-4         # relative: to so much an inverse must be known
-cdef double HUGE = 1e150             # λ ≥ 1e-100, so without an observation beyond this b and θ̂ stay finite
+cdef double PRECISION = 1e-4         # the relative error that an inverse may have
+cdef double HUGE = 1e150             # with λ ≥ 1e-100, b and θ̂ stay finite below this ω r
 cdef double STEEP = log(1e3)         # the gain of a step that costs three digits
 
 
@@ -25,12 +32,17 @@ cdef int factorise(Work* w, const double* gram, double* inverse, double* log_det
     memcpy(inverse, gram, w.d * w.ld * sizeof(double))
     info = w.k.invert(inverse, w.ld, w.d, w.u, log_det)
     log_det[0] -= w.log_det_ridge
-    return info if info != 0 else imprecise(w, gram, inverse)
+    return info if info != 0 else check_precision(w, gram, inverse)
 
 
-cdef int imprecise(const Work* w, const double* gram, const double* inverse) noexcept nogil:
-    """0 if a fresh inverse is known to PRECISION. Its relative error is about d·ε·max A_ii P_ii, whatever the scale of each
-    coordinate: A_ii P_ii is 1 where coordinate i has nothing to do with the others, and ∞ where it is a combination of them."""
+cdef int check_precision(
+    const Work* w, const double* gram, const double* inverse
+) noexcept nogil:
+    """Return 0 if a fresh inverse has a relative error below PRECISION.
+
+    That error is about d·ε·max A_ii P_ii, whatever the scale of each coordinate: A_ii P_ii is 1
+    where coordinate i is independent of the others, and ∞ where it is a combination of them.
+    """
     cdef ptrdiff_t i
     for i in range(w.d):
         if not w.d * EPSILON * gram[i * w.ld + i] * inverse[i * w.ld + i] <= PRECISION:
@@ -38,8 +50,13 @@ cdef int imprecise(const Work* w, const double* gram, const double* inverse) noe
     return 0
 
 
-cdef int replace_inverse(Work* w, const double* gram, double* inverse, double* log_det) noexcept nogil:
-    """`factorise`, and how far the inverse that was there had drifted; one that had drifted beyond PRECISION is an error."""
+cdef int replace_inverse(
+    Work* w, const double* gram, double* inverse, double* log_det
+) noexcept nogil:
+    """`factorise`, and measure how far the replaced inverse had drifted.
+
+    A drift beyond PRECISION is an error.
+    """
     cdef ptrdiff_t i
     cdef double most = 0.0, largest = 0.0, drift
     cdef int info
@@ -55,13 +72,16 @@ cdef int replace_inverse(Work* w, const double* gram, double* inverse, double* l
     return 0 if drift <= PRECISION else w.d + 1
 
 
-cdef int finite(const Work* w, const double* vector) noexcept nogil:
-    """Is every entry finite? 0·∞ and 0·NaN are NaN."""
+cdef int is_finite(const Work* w, const double* vector) noexcept nogil:
+    """True if every entry is finite: 0·∞ and 0·NaN are NaN."""
     return w.k.dot(vector, w.zero, w.ld) == 0
 
 
 cdef double deflate(Work* w) noexcept nogil:
-    """From v and y = P v in the workspace: u = y/√(1 + vᵀy), so that P − u uᵀ = (P⁻¹ + v vᵀ)⁻¹; returns ln(1 + vᵀy)."""
+    """u = y/√(1 + vᵀy), so that P − u uᵀ = (P⁻¹ + v vᵀ)⁻¹; returns ln(1 + vᵀy).
+
+    v and y = P v are read from the workspace, u is written there.
+    """
     cdef ptrdiff_t i
     cdef double excess = w.k.dot(w.v, w.y, w.ld)
     cdef double scale
@@ -72,10 +92,16 @@ cdef double deflate(Work* w) noexcept nogil:
     return log1p(excess)
 
 
-# --- a client observes ---------------------------------------------------------------------------------------------------
+# --- a client observes ----------------------------------------------------------------------------
 
-cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px, double weight, double reward) noexcept nogil:
-    """ΔA += ω x xᵀ, Δb += ω r x, gain += ln(1 + ω xᵀ(A+ΔA)⁻¹x). `Px` is x times the inverse that the decision used."""
+cdef int observe(
+    Work* w, const Snapshot* held, Pending* p, const double* x, const double* Px,
+    double weight, double reward,
+) noexcept nogil:
+    """ΔA += ω x xᵀ, Δb += ω r x, gain += ln(1 + ω xᵀ(A+ΔA)⁻¹x).
+
+    `Px` is x times the inverse that the decision used.
+    """
     cdef ptrdiff_t i
     cdef double root = sqrt(weight), gain
     cdef int info = 0
@@ -95,8 +121,9 @@ cdef int observe(Work* w, const Snapshot* held, Pending* p, const double* x, con
         info = refresh_client(w, held, p, gain > STEEP)
     if w.eager and info == 0:
         client_theta(w, held, p)
-    if info == 0 and fabs(weight * reward) > HUGE:  # P only shrinks: what else could make sums or estimates overflow
-        info = 0 if finite(w, p.delta_moment) and (not w.eager or finite(w, p.theta)) else TOO_LARGE
+    if info == 0 and fabs(weight * reward) > HUGE:  # P only shrinks: nothing else can overflow
+        if not is_finite(w, p.delta_moment) or (w.eager and not is_finite(w, p.theta)):
+            info = TOO_LARGE
     return info
 
 
@@ -166,19 +193,25 @@ cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil:
 
 
 cdef double growth(const Work* w, double after, double before) noexcept nogil:
-    """By how much a ln det has grown, from two that were worked out apart; 0 where the difference is but rounding."""
+    """after − before, for two ln det computed separately; 0 where that is only rounding."""
     cdef double gain = after - before
     return gain if gain > rounding(w, after) else 0.0
 
 
 cdef double rounding(const Work* w, double log_det) noexcept nogil:
-    """What a ln det may be off by when it comes from a factorisation."""
+    """The error that the ln det of a factorisation may have."""
     return ROUNDING * w.d * (1 + fabs(log_det + w.log_det_ridge))
 
 
-cdef int refresh_client(Work* w, const Snapshot* held, Pending* p, int cancelled) noexcept nogil:
-    """(A+ΔA)⁻¹ from a fresh factorisation; `cancelled` if the one that was there has lost digits and nobody used it. The gain
-    stays the sum of all steps, to the last digits of a small one, unless ln det says otherwise by more than it is rounded."""
+cdef int refresh_client(
+    Work* w, const Snapshot* held, Pending* p, int cancelled
+) noexcept nogil:
+    """Recompute (A+ΔA)⁻¹ by a fresh factorisation.
+
+    `cancelled` means that the inverse it replaces has lost digits and was never used, so that its
+    drift is not measured. The gain stays the sum of all steps, which keeps the digits of a small
+    one, unless ln det differs from it by more than rounding.
+    """
     cdef double log_det = 0.0
     cdef int info
     memcpy(w.matrix, held.gram, w.d * w.ld * sizeof(double))
@@ -194,14 +227,17 @@ cdef int refresh_client(Work* w, const Snapshot* held, Pending* p, int cancelled
 
 
 cdef int rebase(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
-    """What was gathered since an earlier download, on top of this one: ΔA and Δb stay, the rest follows from the new A and b."""
+    """Put what was gathered since an earlier download on top of this one.
+
+    ΔA and Δb stay; the inverse, the gain and θ̂ follow from the new A and b.
+    """
     cdef int info
-    p.gain = -1.0  # that of the earlier download says nothing
+    p.gain = -1.0  # relative to the earlier download: force refresh_client to replace it
     info = refresh_client(w, held, p, 1)
     if info != 0 or not w.eager:
         return info
     client_theta(w, held, p)
-    return 0 if finite(w, p.theta) else TOO_LARGE
+    return 0 if is_finite(w, p.theta) else TOO_LARGE
 
 
 cdef void client_theta(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
@@ -212,10 +248,13 @@ cdef void client_theta(Work* w, const Snapshot* held, Pending* p) noexcept nogil
     w.k.matvec(p.inverse, w.ld, w.y, w.d, p.theta)
 
 
-# --- the server merges ---------------------------------------------------------------------------------------------------
+# --- the server merges ----------------------------------------------------------------------------
 
 cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
-    """A ← A + ΔA, b ← b + Δb, and P, θ̂ and ln det with them. `into` may be `server`. Few vectors are rank-one steps."""
+    """A ← A + ΔA, b ← b + Δb, with P, θ̂ and ln det. `into` may be `server`.
+
+    A short list of vectors is merged by rank-one steps, a matrix by a factorisation.
+    """
     cdef size_t size = w.d * w.ld * sizeof(double)
     outgrow(w, into, server)
     if p.dense or p.gain > STEEP:
@@ -227,18 +266,28 @@ cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p
     merge_vectors(w, into, server, p)
     if not isfinite(into.log_det):
         return NOT_DEFINITE
-    return settled(w, into, replace_inverse(w, into.gram, into.inverse, &into.log_det)) if into.age > w.refresh else estimate(w, into)
+    if into.age > w.refresh:
+        return finish_settling(
+            w, into, replace_inverse(w, into.gram, into.inverse, &into.log_det)
+        )
+    return estimate(w, into)
 
 
 cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil:
-    """What is known of widths when A has grown: a quiet layer stays quiet, of a loud one nothing is known."""
+    """Carry over the certificate of `source` to `into`, whose A is at least as large.
+
+    A quiet layer stays quiet; a loud one is to be examined again.
+    """
     into.quiet = QUIET if source.quiet == QUIET else UNKNOWN
     if into.quiet == QUIET and into != source:
         into.n_spikes = source.n_spikes
         memcpy(into.spikes, source.spikes, source.n_spikes * w.ld * sizeof(double))
 
 
-cdef void merge_vectors(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
+cdef void merge_vectors(
+    Work* w, Snapshot* into, const Snapshot* server, const Pending* p
+) noexcept nogil:
+    """A + Σ v vᵀ, b + Δb, P − Σ u uᵀ and ln det, by one rank-one step for each vector."""
     cdef const Snapshot* source = server
     cdef ptrdiff_t i, j
     cdef double log_det = server.log_det
@@ -263,11 +312,12 @@ cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
 
 
 cdef int settle(Work* w, Snapshot* s) noexcept nogil:
-    """P, θ̂ and ln det of a snapshot from its A and b, by a fresh factorisation."""
-    return settled(w, s, factorise(w, s.gram, s.inverse, &s.log_det))
+    """Compute P, θ̂ and ln det of a snapshot from its A and b, by a fresh factorisation."""
+    return finish_settling(w, s, factorise(w, s.gram, s.inverse, &s.log_det))
 
 
-cdef int settled(Work* w, Snapshot* s, int info) noexcept nogil:
+cdef int finish_settling(Work* w, Snapshot* s, int info) noexcept nogil:
+    """Compute θ̂ after a factorisation that returned `info`."""
     s.age = 0
     return estimate(w, s) if info == 0 else info
 
@@ -275,4 +325,4 @@ cdef int settled(Work* w, Snapshot* s, int info) noexcept nogil:
 cdef int estimate(Work* w, Snapshot* s) noexcept nogil:
     """θ̂ = P b."""
     w.k.matvec(s.inverse, w.ld, s.moment, w.d, s.theta)
-    return 0 if finite(w, s.theta) else TOO_LARGE
+    return 0 if is_finite(w, s.theta) else TOO_LARGE

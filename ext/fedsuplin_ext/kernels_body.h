@@ -1,5 +1,5 @@
-/* The kernels themselves, included by kernels_dispatch.h once for each instruction set (FSL_SUFFIX, FSL_WIDTH doubles a vector,
- * FSL_TARGET). No include guard: being included several times is its purpose. */
+/* The kernels themselves. kernels_dispatch.h includes this file once for each instruction set
+ * (FSL_SUFFIX, FSL_WIDTH doubles per vector, FSL_TARGET), which is why it has no include guard. */
 
 #define FSL_JOIN_(a, b) a##_##b
 #define FSL_JOIN(a, b) FSL_JOIN_(a, b)
@@ -27,10 +27,10 @@ FSL_INLINE VEC FN(splat)(double a)
     return v + a;
 }
 
-/* t_r += Σ_j P_{i+r, j} x_j over columns j of the R rows at p: R × NV accumulators share the loads of x_j and hide the latency
- * of the multiply-adds. */
-FSL_INLINE void FN(norm_columns)(const double *p, ptrdiff_t ldp, const double *X, ptrdiff_t ldx, int from, int to, VEC t[8][4],
-                                 const int R, const int NV)
+/* t_r += Σ_j P_{i+r, j} x_j over columns j of the R rows at p. R × NV accumulators share the loads
+ * of x_j and hide the latency of the multiply-adds. */
+FSL_INLINE void FN(norm_columns)(const double *p, ptrdiff_t ldp, const double *X, ptrdiff_t ldx,
+                                 int from, int to, VEC t[8][4], const int R, const int NV)
 {
     for (int j = from; j < to; j++)
         for (int v = 0; v < NV; v++) {
@@ -40,10 +40,10 @@ FSL_INLINE void FN(norm_columns)(const double *p, ptrdiff_t ldp, const double *X
         }
 }
 
-/* R rows of one block of arms: x_iᵀ(2 Σ_{j<i} P_ij x_j + Σ_{j in the block} P_ij x_j), so that half the matrix is read and the
- * diagonal block is a loop like the rest. */
-FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int i,
-                              VEC *q, VEC *e, const int R, const int NV)
+/* R rows of one block of arms: x_iᵀ(2 Σ_{j<i} P_ij x_j + Σ_{j in the block} P_ij x_j). So only half
+ * of the matrix is read, and the diagonal block is a loop like the rest. */
+FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *theta, const double *X,
+                              ptrdiff_t ldx, int i, VEC *q, VEC *e, const int R, const int NV)
 {
     VEC t[8][4];
     for (int r = 0; r < R; r++)
@@ -69,11 +69,12 @@ FSL_INLINE void FN(norm_rows)(const double *P, ptrdiff_t ldp, const double *thet
     }
 }
 
-FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
-                               double radius, double *width, double *estimate, const int R, const int NV)
+FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *theta, const double *X,
+                               ptrdiff_t ldx, int d, double radius, double *width,
+                               double *estimate, const int R, const int NV)
 {
     VEC q[4], e[4];
-    int i = d % R; /* the odd rows come first, where a row has hardly anything left of the diagonal */
+    int i = d % R; /* the odd rows come first, where a row has few entries left of the diagonal */
     for (int v = 0; v < NV; v++)
         q[v] = e[v] = FN(splat)(0.0);
     for (int row = 0; row < i; row++)
@@ -88,23 +89,26 @@ FSL_INLINE void FN(norm_block)(const double *P, ptrdiff_t ldp, const double *the
         width[a] = radius * sqrt(width[a] > 0.0 ? width[a] : 0.0);
 }
 
-/* Each shape of block is a function of its own: together in one they cost the compiler its registers. */
-#define FSL_NORM_BLOCK(name, R, NV)                                                                                            \
-    static FSL_NOINLINE FSL_TARGET void FN(name)(const double *P, ptrdiff_t ldp, const double *theta, const double *X,         \
-                                                 ptrdiff_t ldx, int d, double radius, double *width, double *estimate)         \
-    {                                                                                                                          \
-        FN(norm_block)(P, ldp, theta, X, ldx, d, radius, width, estimate, R, NV);                                              \
+/* Each block shape is a function of its own: in one function the compiler runs out of registers. */
+#define FSL_NORM_BLOCK(name, R, NV)                                                               \
+    static FSL_NOINLINE FSL_TARGET void FN(name)(                                                 \
+        const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx,      \
+        int d, double radius, double *width, double *estimate)                                    \
+    {                                                                                             \
+        FN(norm_block)(P, ldp, theta, X, ldx, d, radius, width, estimate, R, NV);                 \
     }
 FSL_NORM_BLOCK(norm_block_1, 8, 1)
 FSL_NORM_BLOCK(norm_block_2, 4, 2)
 FSL_NORM_BLOCK(norm_block_3, 3, 3)
 #undef FSL_NORM_BLOCK
 
-static FSL_TARGET void FN(norms)(const double *P, ptrdiff_t ldp, const double *theta, const double *X, ptrdiff_t ldx, int d,
-                                 int lanes, double radius, double *width, double *estimate)
+static FSL_TARGET void FN(norms)(const double *P, ptrdiff_t ldp, const double *theta,
+                                 const double *X, ptrdiff_t ldx, int d, int lanes, double radius,
+                                 double *width, double *estimate)
 {
     int a = 0;
-    if (lanes >= 3 * W && lanes % (2 * W) == W) { /* an odd vector rides along: alone it would cost as much as two */
+    /* three vectors at once: an odd one alone would cost as much as two */
+    if (lanes >= 3 * W && lanes % (2 * W) == W) {
         FN(norm_block_3)(P, ldp, theta, X, ldx, d, radius, width, estimate);
         a = 3 * W;
     }
@@ -114,7 +118,8 @@ static FSL_TARGET void FN(norms)(const double *P, ptrdiff_t ldp, const double *t
         FN(norm_block_1)(P, ldp, theta, X + a, ldx, d, radius, width + a, estimate + a);
 }
 
-FSL_INLINE void FN(estimate_block)(const double *theta, const double *X, ptrdiff_t ldx, int d, double *estimate, const int NV)
+FSL_INLINE void FN(estimate_block)(const double *theta, const double *X, ptrdiff_t ldx, int d,
+                                   double *estimate, const int NV)
 {
     VEC even[4], odd[4];
     int i = 0;
@@ -132,7 +137,8 @@ FSL_INLINE void FN(estimate_block)(const double *theta, const double *X, ptrdiff
         FN(store)(estimate + v * W, even[v] + odd[v]);
 }
 
-static FSL_TARGET void FN(estimates)(const double *theta, const double *X, ptrdiff_t ldx, int d, int lanes, double *estimate)
+static FSL_TARGET void FN(estimates)(const double *theta, const double *X, ptrdiff_t ldx, int d,
+                                     int lanes, double *estimate)
 {
     int a = 0;
     for (; a + 4 * W <= lanes; a += 4 * W)
@@ -141,8 +147,10 @@ static FSL_TARGET void FN(estimates)(const double *theta, const double *X, ptrdi
         FN(estimate_block)(theta, X + a, ldx, d, estimate + a, 1);
 }
 
-/* Plain loops over FSL_LANES independent values, which compilers turn into vector maxima and blends as they stand. */
-static FSL_TARGET double FN(largest)(const double *value, const double *width, double sign, const double *out, int lanes)
+/* Plain loops over FSL_LANES independent values, which compilers turn into vector maxima and blends
+ * by themselves. */
+static FSL_TARGET double FN(largest)(const double *value, const double *width, double sign,
+                                     const double *out, int lanes)
 {
     double m[FSL_LANES];
     for (int l = 0; l < FSL_LANES; l++)
@@ -157,7 +165,8 @@ static FSL_TARGET double FN(largest)(const double *value, const double *width, d
     return m[0];
 }
 
-static FSL_TARGET int FN(keep)(const double *value, const double *width, double sign, double threshold, double *out, int lanes)
+static FSL_TARGET int FN(keep)(const double *value, const double *width, double sign,
+                               double threshold, double *out, int lanes)
 {
     double left = 0.0;
     for (int a = 0; a < lanes; a++)
@@ -168,7 +177,8 @@ static FSL_TARGET int FN(keep)(const double *value, const double *width, double 
 }
 
 /* NV vectors of y at once: y += Σ_j x_j P[j, ·], with no sum across lanes since P is symmetric. */
-FSL_INLINE void FN(matvec_block)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y, const int NV)
+FSL_INLINE void FN(matvec_block)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y,
+                                 const int NV)
 {
     VEC s[8];
     for (int v = 0; v < NV; v++)
@@ -196,7 +206,8 @@ static FSL_TARGET void FN(matvec)(const double *P, ptrdiff_t ldp, const double *
     }
 }
 
-FSL_INLINE void FN(outer_rows)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d, const int upper)
+FSL_INLINE void FN(outer_rows)(double *result, const double *from, ptrdiff_t ldp, const double *u,
+                               double sign, int d, const int upper)
 {
     for (int i = 0; i < d; i++) {
         const double ui = sign * u[i];
@@ -205,12 +216,14 @@ FSL_INLINE void FN(outer_rows)(double *result, const double *from, ptrdiff_t ldp
     }
 }
 
-static FSL_TARGET void FN(add_outer)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d)
+static FSL_TARGET void FN(add_outer)(double *result, const double *from, ptrdiff_t ldp,
+                                     const double *u, double sign, int d)
 {
     FN(outer_rows)(result, from, ldp, u, sign, d, 0);
 }
 
-static FSL_TARGET void FN(add_outer_upper)(double *result, const double *from, ptrdiff_t ldp, const double *u, double sign, int d)
+static FSL_TARGET void FN(add_outer_upper)(double *result, const double *from, ptrdiff_t ldp,
+                                           const double *u, double sign, int d)
 {
     FN(outer_rows)(result, from, ldp, u, sign, d, 1);
 }
@@ -226,10 +239,11 @@ static FSL_TARGET double FN(dot)(const double *x, const double *y, ptrdiff_t n)
     return total;
 }
 
-/* The sweep operator on each index in turn: A ← A − a_k a_kᵀ/p, then row and column k become a_k/p and the pivot −1/p; after
- * all of them A holds −A⁻¹. The pivots are those of Cholesky, and all the work is in the rank-one kernel, on the upper
- * triangle: row k right of the diagonal, column k above it. At these sizes that beats LAPACK, whose threads would also get
- * in the way of parallel runs and whose bits depend on their number. */
+/* The sweep operator on each index in turn: A ← A − a_k a_kᵀ/p, then row and column k become a_k/p
+ * and the pivot −1/p; after all of them A holds −A⁻¹. The pivots are those of Cholesky. All work is
+ * in the rank-one kernel, on the upper triangle: row k right of the diagonal, column k above it.
+ * At these sizes that is faster than LAPACK, whose threads would slow parallel runs down and whose
+ * bits depend on the number of threads. */
 static FSL_TARGET int FN(invert)(double *A, ptrdiff_t ldp, int d, double *u, double *log_det)
 {
     double total = 0.0;
@@ -257,8 +271,10 @@ static FSL_TARGET int FN(invert)(double *A, ptrdiff_t ldp, int d, double *u, dou
     return 0;
 }
 
-/* Gaussian elimination of bound·I − P, upper triangle: all pivots are positive where it is positive definite. */
-static FSL_TARGET int FN(below)(const double *P, ptrdiff_t ldp, int d, double bound, double *A, double *u)
+/* Gaussian elimination of bound·I − P on the upper triangle: if it is positive definite, all pivots
+ * are positive. */
+static FSL_TARGET int FN(below)(const double *P, ptrdiff_t ldp, int d, double bound, double *A,
+                                double *u)
 {
     for (ptrdiff_t i = 0; i < d * ldp; i++)
         A[i] = -P[i];
@@ -291,8 +307,8 @@ static FSL_TARGET double FN(peak)(long n, double *sink)
 }
 
 static const fsl_kernel_set FN(set) = {
-    FSL_STRING(FSL_SUFFIX), FN(norms), FN(estimates), FN(largest), FN(keep), FN(matvec), FN(add_outer), FN(add_outer_upper),
-    FN(dot), FN(invert), FN(below), FN(peak),
+    FSL_STRING(FSL_SUFFIX), FN(norms), FN(estimates), FN(largest), FN(keep), FN(matvec),
+    FN(add_outer), FN(add_outer_upper), FN(dot), FN(invert), FN(below), FN(peak),
 };
 
 #undef FSL_JOIN_

@@ -1,4 +1,4 @@
-/* Compiles the kernels for each instruction set and finds a set by name. Included by norms.pyx alone. */
+/* Compiles the kernels for each instruction set and finds a set by name. Only for norms.pyx. */
 #ifndef FEDSUPLIN_KERNELS_DISPATCH_H
 #define FEDSUPLIN_KERNELS_DISPATCH_H
 
@@ -27,8 +27,10 @@
 static const fsl_kernel_set *fsl_kernels_named(const char *name)
 {
 #if FSL_AVX2
-    if (strcmp(name, "avx2") == 0)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &fsl_set_avx2 : NULL;
+    if (strcmp(name, "avx2") == 0) {
+        const int runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        return runs ? &fsl_set_avx2 : NULL;
+    }
 #endif
     return strcmp(name, "generic") == 0 ? &fsl_set_generic : NULL;
 }

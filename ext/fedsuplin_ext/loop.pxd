@@ -1,34 +1,19 @@
 # The engine: the state of a server and its clients, and the loop over a chunk of rounds.
 
-from fedsuplin_ext.gram cimport Snapshot, Work
 from fedsuplin_ext.pool cimport Pool
-from fedsuplin_ext.quiet cimport Layer, Numbers, Screen
 from fedsuplin_ext.rules cimport Rule
+from fedsuplin_ext.structs cimport Layer, Numbers, Screen, Snapshot, Totals, Work
 
-cdef enum Status:
-    DONE, NEEDS_ROOM, BAD_WEIGHT, BAD_TRIGGER, BAD_CHOICE, NOT_POSITIVE_DEFINITE, NOT_FINITE, BAD_CLIENT, NOT_IN_ROUNDS, PHASE_OVER
-
-cdef struct Chunk:                   # a chunk of rounds; pointers are NULL where a problem has no such thing
+cdef struct ChunkPointers:           # a Python Chunk as the loop reads it; NULL for what it lacks
     Py_ssize_t n
     const double* contexts           # n × d × lanes
     const int* clients               # n
-    const double* theta              # the hidden θ, d (padded), or NULL when rewards are given
+    const double* theta              # the hidden θ, d (padded), or NULL when there are rewards
     const double* rewards            # n × lanes
     const double* noise              # n
     const double* sigma              # n
     const double* corruption         # n × lanes
     const unsigned char* mask        # n × lanes
-
-cdef struct Totals:                  # what has happened so far
-    long long pulls
-    double regret
-    double uniform_regret            # what uniform random play loses in expectation on the same rounds
-    double reward
-    long long communication          # the paper's count
-    long long messages_up
-    long long messages_down
-    long long bytes_up
-    long long bytes_down
 
 cdef class Engine:
     cdef Work work
@@ -37,26 +22,29 @@ cdef class Engine:
     cdef Totals totals
     cdef Pool pool
     cdef readonly Rule trigger, weighting
-    cdef readonly Rule policy        # None where the decision is one of the compiled kernels
-    cdef int live                    # one client of a federation elsewhere: it marks layers, and somebody else syncs them
-    cdef double last_weight          # of the observation before
+    cdef readonly Rule policy        # None where a compiled kernel decides
+    cdef int live                    # one client of a network: it marks layers, and is synced from
+                                     # outside
+    cdef double last_weight          # of the last observation
     cdef int n_clients, is_layered, is_optimism, is_phased, sync_all, pushes
-    cdef double push_threshold       # ln det that a client must lack before the server sends it what it lacks
-    cdef unsigned long long key      # of the random number that a policy is given each pull
-    cdef double* estimates           # n_layers × n_arms each, for a policy from elsewhere
+    cdef double push_threshold       # the server sends a client what it lacks if that raises its
+                                     # ln det by more than this
+    cdef unsigned long long key      # of the random numbers that a policy gets, one per pull
+    cdef double* estimates           # n_layers × n_arms each, for a policy that is a plugin
     cdef double* all_widths
-    cdef readonly int chosen         # what such a policy answered last
+    cdef readonly int chosen         # the last answer of such a policy
     cdef double budget               # what the adversary may still add
-    cdef long long payload           # bytes of one layer on the wire: packed ΔA and Δb
+    cdef long long payload           # bytes of one layer in a message: packed ΔA and Δb
     cdef Snapshot** server           # n_layers
     cdef Layer* layers               # n_clients × n_layers
-    cdef long long* since            # by client: pulls since its last sync; where all sync, the last round it played
-    cdef long long* last_sync        # by layer: the round of its last sync, where all sync
+    cdef long long* since            # by client: pulls since its last sync; where all clients sync
+                                     # together, the last round it played
+    cdef long long* last_sync        # by layer: the round of its last sync, where all sync together
     cdef unsigned char* marked       # by layer: asks for a sync at the end of this round
     cdef double* x                   # the arm played, ld
     cdef double* Px                  # ld
     cdef double* means               # lanes
-    # a phased policy: who plays which arm how often, and what came of it
+    # of a phased policy: how often each client plays each arm, and the rewards
     cdef int together                # the phase ends for all at once, else for each client alone
     cdef long long unfinished        # clients with pulls left in their plan
     cdef readonly object plan, counts, reward_sums, left, idle
@@ -67,7 +55,7 @@ cdef class Engine:
     cdef readonly object client_regret, client_pulls, layer_pulls
     cdef double[::1] _client_regret
     cdef long long[::1] _client_pulls, _layer_pulls
-    cdef list memory                 # NumPy arrays that own what the pointers above point to
+    cdef list memory                 # the NumPy arrays that own the memory of the pointers above
 
     # what is recorded, and where the next row goes
     cdef const long long[::1] record_at
@@ -87,8 +75,10 @@ cdef class Engine:
     cdef _describe(self, const Snapshot* s)
     cdef _matrix(self, const double* start, Py_ssize_t rows)
 
-    cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil
-    cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil
+    cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil
+    cdef int decide(
+        self, int client, const double* X, const unsigned char* mask, int* layer
+    ) noexcept nogil
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil
     cdef int sync_one(self, int client) noexcept nogil
     cdef int push(self, int client) noexcept nogil
@@ -96,9 +86,9 @@ cdef class Engine:
     cdef int download(self, int client, int s) noexcept nogil
     cdef int tally(self, int client, int arm, double reward) noexcept nogil
     cdef int sync_marked(self, long long round) noexcept nogil
-    cdef int planned(self, int client) noexcept nogil
-    cdef void by_pull(self, int arm, int layer, int client) noexcept nogil
-    cdef void record(self) noexcept nogil
+    cdef int next_planned(self, int client) noexcept nogil
+    cdef void record_pull(self, int arm, int layer, int client) noexcept nogil
+    cdef void record_row(self) noexcept nogil
 
 
 cdef int status_of(int info) noexcept nogil

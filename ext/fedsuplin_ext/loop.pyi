@@ -11,7 +11,9 @@ from .rules import Rule
 
 REFRESH: int
 FIRST_ROOM: int
-TRAFFIC: tuple[str, ...]
+SUMS: tuple[str, ...]
+COUNTS: tuple[str, ...]
+BY_PULL: tuple[str, ...]
 STATUS: tuple[str, ...]
 
 class Engine:

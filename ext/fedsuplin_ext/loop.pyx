@@ -1,6 +1,7 @@
-"""The engine: the state of a server and its clients, and the loop over a chunk of rounds, without the GIL.
+"""The engine: the state of a server and its clients, and the loop over a chunk of rounds.
 
-One pull: decide (screening), draw the reward, learn (gram), ask the trigger, sync. Python runs between chunks only.
+The loop runs without the GIL; Python runs between chunks only. One pull is: decide (screening),
+draw the reward, learn (gram), ask the trigger, sync. The symbols are explained in structs.pxd.
 """
 
 import numpy as np
@@ -9,25 +10,68 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
 
-from fedsuplin_ext.gram cimport QUIET, TOO_LARGE, Pending, add_pending, growth, merge, observe, outgrow, rebase, settle
+from fedsuplin_ext.gram cimport add_pending, growth, merge, observe, outgrow, rebase, settle
 from fedsuplin_ext.norms cimport padded, pick
-from fedsuplin_ext.quiet cimport FIRST_PATIENCE
-from fedsuplin_ext.screening cimport inverse_of, layered, optimism, survey, theta_of
+from fedsuplin_ext.screening cimport (
+    choose_layered,
+    choose_optimistic,
+    inverse_of,
+    survey,
+    theta_of,
+)
+from fedsuplin_ext.structs cimport (
+    ARMS,
+    BAD_ARM,
+    BAD_CHOICE,
+    BAD_CLIENT,
+    BAD_TRIGGER,
+    BAD_WEIGHT,
+    BYTES_DOWN,
+    BYTES_UP,
+    CLIENTS,
+    COMMUNICATION,
+    DONE,
+    FIRST_PATIENCE,
+    LAYERS,
+    MESSAGES_DOWN,
+    MESSAGES_UP,
+    N_BY_PULL,
+    N_COUNTS,
+    N_SUMS,
+    NEEDS_ROOM,
+    NOT_FINITE,
+    NOT_IN_ROUNDS,
+    NOT_POSITIVE_DEFINITE,
+    PHASE_OVER,
+    QUIET,
+    REGRET,
+    REWARD,
+    TOO_LARGE,
+    UNIFORM_REGRET,
+    Pending,
+)
 
-REFRESH = 256  # rank-one steps between factorisations of an inverse: bounds the drift at a small share of the cost
-FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory to begin with, at most
-TRAFFIC = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
-cdef int BAD_ARM = -2
+REFRESH = 256  # rank-one steps between factorisations: few enough to bound the drift, and cheap
+FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory at the start, at most
+
+# The columns of a result, in the order of their enums in structs.pxd.
+SUMS = ("regret", "uniform_regret", "reward")
+COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
+BY_PULL = ("arms", "layers", "clients")
+
+# The words for each Status of structs.pxd, in its order.
 STATUS = (
-    "done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite", "not finite", "bad client",
-    "not in rounds", "phase over",
+    "done", "needs room", "bad weight", "bad trigger", "bad choice", "not positive definite",
+    "not finite", "bad client", "not in rounds", "phase over",
 )
 
 
 cdef class Engine:
-    """A server and its clients. `play` takes a chunk of rounds; everything else tells what has happened."""
+    """A server and its clients. `play` plays a chunk of rounds; the rest reports the state."""
 
-    def __init__(self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0, n_clients=None):
+    def __init__(
+        self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0, n_clients=None
+    ):
         cdef int d = algorithm.dim
         cdef ptrdiff_t ld = padded(d)
         self.memory = []
@@ -46,15 +90,17 @@ cdef class Engine:
         self._make_state(algorithm.setting.ridge)
         self.record_into(None, None, None)
 
-    # --- construction: every buffer the loop will need ----------------------------------------------------------------------
+    # --- construction: every buffer that the loop needs -------------------------------------------
 
     cdef double* _doubles(self, Py_ssize_t n):
+        """Zeros that live as long as the engine."""
         array = aligned_zeros(max(n, 1))
         self.memory.append(array)
         cdef double[::1] view = array
         return &view[0]
 
     cdef unsigned char* _bytes(self, Py_ssize_t n):
+        """Zeros that live as long as the engine."""
         array = np.zeros(max(n, 1), np.uint8)
         self.memory.append(array)
         cdef unsigned char[::1] view = array
@@ -66,14 +112,16 @@ cdef class Engine:
         self.work.log_det_ridge = d * log(ridge)
         self.work.k = pick(kernels)
         self.work.matrix, self.work.second_matrix = self._doubles(d * ld), self._doubles(d * ld)
-        self.work.v, self.work.y, self.work.u = self._doubles(ld), self._doubles(ld), self._doubles(ld)
+        self.work.v, self.work.y = self._doubles(ld), self._doubles(ld)
+        self.work.u = self._doubles(ld)
         self.work.zero, self.work.drift = self._doubles(ld), 0.0
         self.x, self.Px = self._doubles(ld), self._doubles(ld)
 
     cdef _make_screen(self, int n_arms):
         cdef ptrdiff_t lanes = padded(n_arms)
         self.screen.n_arms, self.screen.lanes = n_arms, <int>lanes
-        self.screen.estimate, self.screen.width, self.screen.out = self._doubles(lanes), self._doubles(lanes), self._doubles(lanes)
+        self.screen.estimate, self.screen.width = self._doubles(lanes), self._doubles(lanes)
+        self.screen.out = self._doubles(lanes)
         self.screen.columns = self._doubles(self.work.d * lanes)
         self.screen.spike, self.screen.spikes = self._doubles(lanes), self._doubles(lanes)
         self.screen.arm, self.screen.source = <int*>self._doubles(lanes), <int*>self._doubles(lanes)
@@ -92,29 +140,34 @@ cdef class Engine:
             self.screen.patience[s] = FIRST_PATIENCE
 
     cdef _make_rules(self, rules):
-        """The algorithm's rules with state of this engine's own; for a policy from elsewhere, what it is shown."""
-        self.trigger, self.weighting = rules["trigger"].for_run(self.n_clients), rules["weighting"].for_run(self.n_clients)
+        """Take the algorithm's rules with fresh state, and make the arrays that a policy reads."""
+        self.trigger = rules["trigger"].for_run(self.n_clients)
+        self.weighting = rules["weighting"].for_run(self.n_clients)
         if "policy" not in rules:
             return
         shape = (self.numbers.n_layers, self.screen.n_arms)
         estimates, all_widths = np.zeros(shape), np.zeros(shape)
         targets = np.array([self.numbers.targets[s] for s in range(self.numbers.n_layers)])
         targets.setflags(write=False)
-        self.estimates, self.all_widths = <double*><size_t>estimates.ctypes.data, <double*><size_t>all_widths.ctypes.data
+        self.estimates = <double*><size_t>estimates.ctypes.data
+        self.all_widths = <double*><size_t>all_widths.ctypes.data
         self.memory += [estimates, all_widths]
         self.policy = rules["policy"].for_run(self.n_clients)
         self.policy.show(estimates, all_widths, targets)
 
     cdef _make_state(self, double ridge):
-        """A = λI, b = 0 in one snapshot a layer, held by the server and by every client."""
+        """Start with A = λI, b = 0: one snapshot per layer, held by the server and every client."""
         cdef int n_layers = self.numbers.n_layers, d = self.work.d, s, i
         cdef Py_ssize_t client
-        self.client_regret, self.client_pulls = np.zeros(self.n_clients), np.zeros(self.n_clients, np.int64)
+        self.client_regret = np.zeros(self.n_clients)
+        self.client_pulls = np.zeros(self.n_clients, np.int64)
         self.layer_pulls = np.zeros(n_layers, np.int64)
-        self._client_regret, self._client_pulls, self._layer_pulls = self.client_regret, self.client_pulls, self.layer_pulls
+        self._client_regret, self._client_pulls = self.client_regret, self.client_pulls
+        self._layer_pulls = self.layer_pulls
         self.server = self.screen.server = <Snapshot**>self._doubles(n_layers)
         self.layers = <Layer*>self._bytes(self.n_clients * n_layers * sizeof(Layer))
-        self.since, self.last_sync = <long long*>self._doubles(self.n_clients), <long long*>self._doubles(n_layers)
+        self.since = <long long*>self._doubles(self.n_clients)
+        self.last_sync = <long long*>self._doubles(n_layers)
         self.marked = self._bytes(n_layers)
         self.pool = Pool(d, self.work.ld)
         self._grow()
@@ -128,38 +181,52 @@ cdef class Engine:
             self.server[s].refs += self.n_clients
 
     cdef _grow(self):
-        """Room for at least one more pull; in all never more than every client holding its own of everything."""
+        """Make room for at least one more pull: about as much again, but not more than all need."""
         cdef Py_ssize_t n_layers = self.numbers.n_layers
         cdef Py_ssize_t each = 2 * 8 * (self.work.d + 1) * self.work.ld
         cdef Py_ssize_t budget = max(<Py_ssize_t>FIRST_ROOM, self.pool.bytes) // (2 * each)
         cdef Py_ssize_t most = (self.n_clients + 2) * n_layers
         self.pool.grow(max(2 * n_layers + 1, min(budget, most)), max(1, min(budget, most)))
 
-    # --- the loop --------------------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     def record_into(self, record_at, sums, counts, by_pull=None):
-        """Where to write: a row of `sums` and `counts` after each pull number in `record_at`; with `by_pull` (pulls × 3, int32)
-        the arm, layer and client of every pull."""
-        if by_pull is not None and by_pull.shape[1:] != (3,):
-            raise ValueError("by_pull needs three columns: arm, layer, client")
-        if record_at is not None and (sums.shape != (len(record_at), 3) or counts.shape != (len(record_at), 5)):
-            raise ValueError("sums needs 3 columns, counts 5, and both a row for each pull that is recorded")
-        # All are arrays that fit before one is taken: rows are written without a look at how many there are.
+        """Set where results are written.
+
+        After each pull number in `record_at`, a row of `sums` (SUMS) and of `counts` (COUNTS). With
+        `by_pull` (pulls × BY_PULL, int32), the arm, layer and client of every pull.
+        """
+        if by_pull is not None and by_pull.shape[1:] != (N_BY_PULL,):
+            raise ValueError(f"by_pull needs {N_BY_PULL} columns: {', '.join(BY_PULL)}")
+        if record_at is not None:
+            n = len(record_at)
+            if sums.shape != (n, N_SUMS) or counts.shape != (n, N_COUNTS):
+                raise ValueError(
+                    f"sums needs {N_SUMS} columns ({', '.join(SUMS)}), counts {N_COUNTS} "
+                    f"({', '.join(COUNTS)}), and both a row for each recorded pull: {n}"
+                )
+        # All arrays are checked before any is taken: rows are written without bounds checks.
         cdef const long long[::1] at = record_at
         cdef double[:, ::1] to_sums = sums
         cdef long long[:, ::1] to_counts = counts
         cdef int[:, ::1] to_pulls = by_pull
-        for name, array in (("record_at", record_at), ("sums", sums), ("counts", counts), ("by_pull", by_pull)):
+        given = {"record_at": record_at, "sums": sums, "counts": counts, "by_pull": by_pull}
+        for name, array in given.items():
             if array is not None and not array.flags.aligned:
-                raise ValueError(f"{name} must begin at a multiple of its numbers' size: give a copy of it")
-        self.record_at, self.record_sums, self.record_counts, self.record_by_pull = at, to_sums, to_counts, to_pulls
+                raise ValueError(
+                    f"{name} must begin at a multiple of its numbers' size: pass a copy"
+                )
+        self.record_at, self.record_sums = at, to_sums
+        self.record_counts, self.record_by_pull = to_counts, to_pulls
 
     def play(self, chunk, Py_ssize_t t=0):
-        """Play a chunk of rounds from round t on. Returns a word of STATUS and up to which round of the chunk was played.
+        """Play a chunk of rounds from round t on.
 
-        After "phase over" the round is played but not recorded: `begin_phase` does that, and then it goes on from there.
+        Returns a word of STATUS and the number of rounds of the chunk that are played now. After
+        "phase over" the last round is played but not recorded: `begin_phase` records it, and `play`
+        continues from there.
         """
-        cdef Chunk c
+        cdef ChunkPointers c
         cdef int status = NEEDS_ROOM
         cdef const double[:, :, ::1] contexts = chunk.contexts
         cdef const int[::1] clients = chunk.clients
@@ -175,7 +242,8 @@ cdef class Engine:
         if t < 0:
             raise ValueError(f"a chunk is played from round 0 on or later, not from {t}")
         self._check_shapes(chunk)
-        c.contexts, c.clients, c.noise, c.sigma = &contexts[0, 0, 0], &clients[0], &noise[0], &sigma[0]
+        c.contexts, c.clients = &contexts[0, 0, 0], &clients[0]
+        c.noise, c.sigma = &noise[0], &sigma[0]
         c.theta = &theta[0] if theta is not None else NULL
         c.rewards = &rewards[0, 0] if rewards is not None else NULL
         c.corruption = &corruption[0, 0] if corruption is not None else NULL
@@ -184,7 +252,10 @@ cdef class Engine:
             with nogil:
                 status = DONE
                 while t < c.n:
-                    if self.pool.snapshots_left <= 2 * self.numbers.n_layers or self.pool.pending_left < 1:
+                    if (
+                        self.pool.snapshots_left <= 2 * self.numbers.n_layers
+                        or self.pool.pending_left < 1
+                    ):
                         status = NEEDS_ROOM
                         break
                     status = self.play_one(&c, t)
@@ -196,23 +267,36 @@ cdef class Engine:
         return STATUS[status], t
 
     def _check_shapes(self, chunk):
+        """Raise unless the arrays of a chunk fit the engine and each other."""
         n, d, lanes = chunk.contexts.shape
-        shapes = {"clients": (n,), "noise": (n,), "sigma": (n,), "rewards": (n, lanes), "corruption": (n, lanes), "mask": (n, lanes)}
+        shapes = dict.fromkeys(("clients", "noise", "sigma"), (n,))
+        shapes |= dict.fromkeys(("rewards", "corruption", "mask"), (n, lanes))
         needed = ("clients", "noise", "sigma")
         arrays = {name: getattr(chunk, name) for name in shapes}
-        wrong = [name for name, array in arrays.items() if (name in needed if array is None else array.shape != shapes[name])]
+        wrong = [
+            name
+            for name, array in arrays.items()
+            if (name in needed if array is None else array.shape != shapes[name])
+        ]
         for name, array in {**arrays, "contexts": chunk.contexts, "theta": chunk.theta}.items():
             if array is not None and not array.flags.aligned:
-                raise ValueError(f"the chunk's {name} must begin at a multiple of its numbers' size: give a copy")
+                raise ValueError(
+                    f"the chunk's {name} must begin at a multiple of its numbers' size: pass a copy"
+                )
         if (d, lanes) != (self.work.d, self.screen.lanes):
             wrong.append("contexts")
-        if chunk.theta is not None and len(chunk.theta) < d or (chunk.theta is None) == (chunk.rewards is None):
+        too_short = chunk.theta is not None and len(chunk.theta) < d
+        if too_short or (chunk.theta is None) == (chunk.rewards is None):
             wrong.append("theta")
         if wrong:
-            raise ValueError(f"the chunk's {', '.join(wrong)} do not fit {n} rounds of {self.screen.n_arms} arms in dimension {self.work.d}")
+            raise ValueError(
+                f"the chunk's {', '.join(wrong)} do not fit {n} rounds of "
+                f"{self.screen.n_arms} arms in dimension {self.work.d}"
+            )
 
-    cdef int play_one(self, const Chunk* c, Py_ssize_t t) noexcept nogil:
-        cdef int lanes = self.screen.lanes, n_layers = self.numbers.n_layers, client = c.clients[t], layer = 0, arm, i, status
+    cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil:
+        """Play round t of a chunk; returns a Status."""
+        cdef int lanes = self.screen.lanes, client = c.clients[t], layer = 0, arm, i, status
         cdef const double* X = c.contexts + t * self.work.d * lanes
         cdef const double* means = self.means
         cdef const unsigned char* mask = c.mask + t * lanes if c.mask != NULL else NULL
@@ -226,7 +310,7 @@ cdef class Engine:
         if arm < 0:
             return BAD_CHOICE if arm == BAD_ARM else NOT_FINITE
 
-        # The reward, and what the best arm and uniform random play would have had in expectation.
+        # The reward, and the expected rewards of the best arm and of uniform random play.
         if c.theta != NULL:
             self.work.k.estimates(c.theta, X, lanes, self.work.d, lanes, self.means)
         else:
@@ -238,7 +322,11 @@ cdef class Engine:
             corruption = max(-self.budget, min(self.budget, corruption))
             self.budget -= fabs(corruption)
         reward = means[arm] + c.noise[t] + corruption
-        if not isfinite(self.totals.reward + reward + (self.totals.regret + best - means[arm]) + (self.totals.uniform_regret + best - mean)):
+        if not isfinite(
+            self.totals.sums[REWARD] + reward
+            + (self.totals.sums[REGRET] + best - means[arm])
+            + (self.totals.sums[UNIFORM_REGRET] + best - mean)
+        ):
             return NOT_FINITE
 
         if self.is_phased:
@@ -250,32 +338,42 @@ cdef class Engine:
         if status != DONE and status != PHASE_OVER:
             return status
         self.totals.pulls += 1
-        self.totals.reward += reward
-        self.totals.regret += best - means[arm]
-        self.totals.uniform_regret += best - mean
+        self.totals.sums[REWARD] += reward
+        self.totals.sums[REGRET] += best - means[arm]
+        self.totals.sums[UNIFORM_REGRET] += best - mean
         self._client_regret[client] += best - means[arm]
         self._client_pulls[client] += 1
         self._layer_pulls[layer] += 1
         if self.sync_all and self.totals.pulls % self.n_clients == 0 and status == DONE:
             status = self.sync_marked(self.totals.pulls // self.n_clients)
-        self.by_pull(arm, layer, client)
+        self.record_pull(arm, layer, client)
         if status != PHASE_OVER:
-            self.record()
+            self.record_row()
         return status
 
-    cdef int decide(self, int client, const double* X, const unsigned char* mask, int* layer) noexcept nogil:
-        """The arm, and in `layer` its layer; -1 where estimates are not finite, BAD_ARM where a policy names no arm there is."""
+    cdef int decide(
+        self, int client, const double* X, const unsigned char* mask, int* layer
+    ) noexcept nogil:
+        """Choose an arm, and write its layer.
+
+        Returns -1 where estimates are not finite, BAD_ARM where the arm is not available.
+        """
         cdef int n_layers = self.numbers.n_layers, n = self.screen.n_arms, arm
         cdef Layer* mine = self.layers + <Py_ssize_t>client * n_layers
         if self.is_layered:
-            return layered(&self.work, &self.screen, &self.numbers, mine, X, mask, layer)
+            return choose_layered(
+                &self.work, &self.screen, &self.numbers, mine, X, mask, layer
+            )
         if self.is_optimism:
-            return optimism(&self.work, &self.screen, &self.numbers, mine, X, mask)
+            return choose_optimistic(&self.work, &self.screen, &self.numbers, mine, X, mask)
         if self.is_phased:
-            return self.planned(client)
-        survey(&self.work, &self.screen, &self.numbers, mine, X, mask, self.estimates, self.all_widths)
+            return self.next_planned(client)
+        survey(
+            &self.work, &self.screen, &self.numbers, mine, X, mask, self.estimates, self.all_widths
+        )
         self.chosen = self.policy.choose(
-            client, self.estimates, self.all_widths, <double*>self.numbers.targets, n_layers, n, uniform(self.key, self.totals.pulls)
+            client, self.estimates, self.all_widths, <double*>self.numbers.targets, n_layers, n,
+            uniform(self.key, self.totals.pulls),
         )
         if self.chosen < 0 or self.chosen >= n_layers * n:
             return BAD_ARM
@@ -285,7 +383,7 @@ cdef class Engine:
         return arm if isfinite(self.estimates[self.chosen]) else -1
 
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil:
-        """The observation (x in self.x) goes into the layer that chose it; then the trigger is asked, and one client may sync."""
+        """Add an observation (x in self.x) to the layer that chose it, ask the trigger, sync."""
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
         cdef double norm2, weight, elapsed, residual = 0.0
         cdef int asks, info
@@ -318,7 +416,7 @@ cdef class Engine:
         return DONE
 
     cdef int sync_one(self, int client) noexcept nogil:
-        """Sync(s) for each layer s: this client uploads what it has gathered, and takes the server's newest snapshot."""
+        """Sync(s) for each layer s: the client uploads, then takes the server's newest snapshot."""
         cdef int s, status
         for s in range(self.numbers.n_layers):
             status = self.upload(client, s)
@@ -327,38 +425,49 @@ cdef class Engine:
             if status != DONE:
                 return status
         self.since[client] = 0
-        self.totals.communication += 1
-        self.totals.messages_up += 1
-        self.totals.messages_down += 1
+        self.totals.counts[COMMUNICATION] += 1
+        self.totals.counts[MESSAGES_UP] += 1
+        self.totals.counts[MESSAGES_DOWN] += 1
         return DONE
 
     cdef int push(self, int client) noexcept nogil:
-        """This client uploads; then the server sends each client what it lacks, where that would raise its ln det enough."""
+        """This client uploads; the server sends clients what they lack.
+
+        A client gets a layer where that raises its ln det by more than the threshold.
+        """
         cdef int s, j, status, sent
+        cdef double gain
         cdef Layer* at
         for s in range(self.numbers.n_layers):
             status = self.upload(client, s)
             if status != DONE:
                 return status
         self.since[client] = 0
-        self.totals.communication += 1
-        self.totals.messages_up += 1
+        self.totals.counts[COMMUNICATION] += 1
+        self.totals.counts[MESSAGES_UP] += 1
         for j in range(self.n_clients):
             sent = 0
             for s in range(self.numbers.n_layers):
                 at = self.layers + <Py_ssize_t>j * self.numbers.n_layers + s
-                if at.held != self.server[s] and growth(&self.work, self.server[s].log_det, at.held.log_det) > self.push_threshold:
+                if at.held == self.server[s]:
+                    continue
+                gain = growth(&self.work, self.server[s].log_det, at.held.log_det)
+                if gain > self.push_threshold:
                     status = self.download(j, s)
                     if status != DONE:
                         return status
                     sent = 1
-            self.totals.communication += sent
-            self.totals.messages_down += sent
+            self.totals.counts[COMMUNICATION] += sent
+            self.totals.counts[MESSAGES_DOWN] += sent
         return DONE
 
     cdef int upload(self, int client, int s) noexcept nogil:
-        """The server adds what a client has gathered in a layer. The client still knows it: where it will not download at
-        once, and lacks something of the server's, what it knows becomes a snapshot of its own."""
+        """The server adds what a client has gathered in a layer.
+
+        Where uploads are not followed by downloads (`pushes`), the client must not lose what it
+        uploaded. If it lacks something of the server's, its own sum becomes a snapshot of its own;
+        otherwise it holds the server's new one.
+        """
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + s
         cdef Snapshot* into
         cdef Snapshot* own
@@ -386,18 +495,21 @@ cdef class Engine:
             into.refs += 1
         self.pool.give_back(at.pending)
         at.pending = NULL
-        self.totals.bytes_up += self.payload
+        self.totals.counts[BYTES_UP] += self.payload
         return DONE
 
     cdef int download(self, int client, int s) noexcept nogil:
-        """A client takes the server's newest snapshot of a layer; what it has gathered and not uploaded goes on top."""
+        """A client takes the server's newest snapshot of a layer.
+
+        What it has gathered and not uploaded is put on top.
+        """
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + s
         if at.held == self.server[s]:
             return DONE
         self.pool.release(at.held)
         at.held = self.server[s]
         at.held.refs += 1
-        self.totals.bytes_down += self.payload
+        self.totals.counts[BYTES_DOWN] += self.payload
         return DONE if at.pending == NULL else status_of(rebase(&self.work, at.held, at.pending))
 
     cdef int sync_marked(self, long long round) noexcept nogil:
@@ -424,7 +536,7 @@ cdef class Engine:
                     add_pending(&self.work, into, at.pending)
                     self.pool.give_back(at.pending)
                     at.pending = NULL
-                    self.totals.bytes_up += self.payload
+                    self.totals.counts[BYTES_UP] += self.payload
                 self.pool.release(at.held)
                 at.held = into
                 into.refs += 1
@@ -432,49 +544,57 @@ cdef class Engine:
             if info != 0:
                 return status_of(info)
             self.last_sync[s] = round
-            self.totals.communication += self.n_clients
-            self.totals.bytes_down += self.n_clients * self.payload
+            self.totals.counts[COMMUNICATION] += self.n_clients
+            self.totals.counts[BYTES_DOWN] += self.n_clients * self.payload
         if any_marked:
-            self.totals.messages_up += self.n_clients
-            self.totals.messages_down += self.n_clients
+            self.totals.counts[MESSAGES_UP] += self.n_clients
+            self.totals.counts[MESSAGES_DOWN] += self.n_clients
         return DONE
 
-    # --- phases -------------------------------------------------------------------------------------------------------------
+    # --- phases -----------------------------------------------------------------------------------
 
     def begin_phase(self, plan, idle, together, *, clients=None, traffic=None):
-        """The pulls of each arm in the next phase (clients × arms) and the arm that a client plays while others go on.
+        """Begin the next phase: `plan` has the pulls of each arm (clients × arms).
 
-        `clients` says for whom it begins, everybody unless given; `traffic` is what ending the last one has cost, by name of
-        Totals. The round that ended it is recorded now.
+        `idle` is by client the arm that it plays when its plan is done and the phase is not.
+        `clients` are those for whom a phase begins, all of them by default. `traffic` is what the
+        end of the last phase has cost, by name (COUNTS). The round that ended it is recorded now.
         """
         shape = (self.n_clients, self.screen.n_arms)
         if self.plan is None:
-            self.plan, self.counts, self.reward_sums = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
-            self.left, self.idle = np.zeros(self.n_clients, np.int64), np.zeros(self.n_clients, np.int64)
+            self.plan, self.counts = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+            self.reward_sums = np.zeros(shape)
+            self.left = np.zeros(self.n_clients, np.int64)
+            self.idle = np.zeros(self.n_clients, np.int64)
             self._plan, self._counts, self._reward_sums = self.plan, self.counts, self.reward_sums
             self._left, self._idle = self.left, self.idle
         who = slice(None) if clients is None else clients
         self.plan[who], self.idle[who] = plan[who], idle[who]
-        if self.plan.min() < 0 or self.plan[who].sum(axis=1).min() < 1 or self.idle.min() < 0 or self.idle.max() >= shape[1]:
-            raise ValueError("a phase needs at least one pull for each client, none negative, and idle arms that are there")
+        too_few = self.plan.min() < 0 or self.plan[who].sum(axis=1).min() < 1
+        if too_few or self.idle.min() < 0 or self.idle.max() >= shape[1]:
+            raise ValueError(
+                "a phase needs at least one pull for each client, none negative, "
+                "and idle arms that exist"
+            )
         self.counts[who], self.reward_sums[who] = 0, 0.0
         self.left[who] = self.plan[who].sum(axis=1)
         self.together, self.unfinished = together, int((self.left > 0).sum())
         self._charge(traffic or {})
         if self.totals.pulls:
-            self.record()
+            self.record_row()
 
     def _charge(self, traffic):
-        if not set(traffic) <= set(TRAFFIC):
-            raise ValueError(f"traffic is counted as {', '.join(TRAFFIC)}, not as {', '.join(traffic)}")
-        self.totals.communication += traffic.get("communication", 0)
-        self.totals.messages_up += traffic.get("messages_up", 0)
-        self.totals.messages_down += traffic.get("messages_down", 0)
-        self.totals.bytes_up += traffic.get("bytes_up", 0)
-        self.totals.bytes_down += traffic.get("bytes_down", 0)
+        """Add what the end of a phase has cost to the totals."""
+        cdef int i
+        if not set(traffic) <= set(COUNTS):
+            raise ValueError(
+                f"traffic is counted as {', '.join(COUNTS)}, not as {', '.join(traffic)}"
+            )
+        for i, name in enumerate(COUNTS):
+            self.totals.counts[i] += traffic.get(name, 0)
 
-    cdef int planned(self, int client) noexcept nogil:
-        """The lowest arm with pulls left in this client's plan; its idle arm when there is none."""
+    cdef int next_planned(self, int client) noexcept nogil:
+        """The lowest arm with pulls left in this client's plan, or its idle arm."""
         cdef int a
         if self._left[client] > 0:
             for a in range(self.screen.n_arms):
@@ -483,7 +603,7 @@ cdef class Engine:
         return <int>self._idle[client]
 
     cdef int tally(self, int client, int arm, double reward) noexcept nogil:
-        """Counts and sums of this phase; an idle pull is in neither."""
+        """Count a pull of this phase and add its reward; idle pulls do not count."""
         if self._left[client] == 0:
             return DONE
         self._counts[client, arm] += 1
@@ -495,36 +615,37 @@ cdef class Engine:
         self.unfinished -= 1
         return PHASE_OVER if not self.together or self.unfinished == 0 else DONE
 
-    # --- recording ----------------------------------------------------------------------------------------------------------
+    # --- recording --------------------------------------------------------------------------------
 
-    cdef void by_pull(self, int arm, int layer, int client) noexcept nogil:
-        """The arm, layer and client of the pull that was just played."""
+    cdef void record_pull(self, int arm, int layer, int client) noexcept nogil:
+        """Record the arm, layer and client of the last pull, where every pull is recorded."""
         if self.record_by_pull is not None and self.totals.pulls <= self.record_by_pull.shape[0]:
-            self.record_by_pull[self.totals.pulls - 1, 0] = arm
-            self.record_by_pull[self.totals.pulls - 1, 1] = layer
-            self.record_by_pull[self.totals.pulls - 1, 2] = client
+            self.record_by_pull[self.totals.pulls - 1, ARMS] = arm
+            self.record_by_pull[self.totals.pulls - 1, LAYERS] = layer
+            self.record_by_pull[self.totals.pulls - 1, CLIENTS] = client
 
-    cdef void record(self) noexcept nogil:
-        """A row, if this is a pull after which one is wanted."""
+    cdef void record_row(self) noexcept nogil:
+        """Record the totals, if this is a pull after which a row is due."""
         cdef Py_ssize_t row = self.recorded
-        if self.record_at is None or row >= self.record_at.shape[0] or self.record_at[row] != self.totals.pulls:
+        cdef int i
+        if self.record_at is None or row >= self.record_at.shape[0]:
             return
-        self.record_sums[row, 0] = self.totals.regret
-        self.record_sums[row, 1] = self.totals.uniform_regret
-        self.record_sums[row, 2] = self.totals.reward
-        self.record_counts[row, 0] = self.totals.communication
-        self.record_counts[row, 1] = self.totals.messages_up
-        self.record_counts[row, 2] = self.totals.messages_down
-        self.record_counts[row, 3] = self.totals.bytes_up
-        self.record_counts[row, 4] = self.totals.bytes_down
+        if self.record_at[row] != self.totals.pulls:
+            return
+        for i in range(N_SUMS):
+            self.record_sums[row, i] = self.totals.sums[i]
+        for i in range(N_COUNTS):
+            self.record_counts[row, i] = self.totals.counts[i]
         self.recorded += 1
 
-    # --- what has happened ------------------------------------------------------------------------------------------------
+    # --- what has happened ------------------------------------------------------------------------
 
     @property
     def totals_now(self):
-        """Regret, communication and the rest until now, by name."""
-        return dict(self.totals)
+        """Pulls, regret, communication and the other totals so far, by name."""
+        sums = zip(SUMS, self.totals.sums, strict=True)
+        counts = zip(COUNTS, self.totals.counts, strict=True)
+        return {"pulls": self.totals.pulls, **dict(sums), **dict(counts)}
 
     @property
     def kernels(self):
@@ -533,7 +654,10 @@ cdef class Engine:
 
     @property
     def drift(self):
-        """The most by which an inverse kept by rank-one steps has differed from a fresh one, relative to its largest entry."""
+        """The largest difference between an inverse kept by rank-one steps and a fresh one.
+
+        It is relative to the largest entry.
+        """
         return self.work.drift
 
     @property
@@ -548,23 +672,29 @@ cdef class Engine:
         return {axis: rule for axis, rule in found.items() if rule is not None}
 
     def server_layer(self, int layer):
-        """A copy of what the server knows of a layer: gram, moment, inverse, theta_hat, log_det."""
+        """A copy of the server's snapshot: gram, moment, inverse, theta_hat, log_det."""
         if not 0 <= layer < self.numbers.n_layers:
-            raise IndexError(f"layer {layer} of {self.numbers.n_layers}")
+            raise IndexError(f"there is no layer {layer} of {self.numbers.n_layers}")
         return self._describe(self.server[layer])
 
     def client_layer(self, int client, int layer):
-        """A copy of a client's last download of a layer, with the gain and Δ that it has gathered since."""
+        """A copy of a client's last download of a layer, with what it has gathered since."""
         if not (0 <= layer < self.numbers.n_layers and 0 <= client < self.n_clients):
-            raise IndexError(f"client {client} of {self.n_clients}, layer {layer} of {self.numbers.n_layers}")
+            raise IndexError(
+                f"there is no client {client} of {self.n_clients} "
+                f"with a layer {layer} of {self.numbers.n_layers}"
+            )
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
-        known = self._describe(at.held) | {"gain": 0.0, "delta_gram": np.zeros((self.work.d, self.work.d)), "delta_moment": np.zeros(self.work.d)}
+        d = self.work.d
+        nothing = {"gain": 0.0, "delta_gram": np.zeros((d, d)), "delta_moment": np.zeros(d)}
+        known = self._describe(at.held) | nothing
         cdef Pending* p = at.pending
         if p == NULL:
             return known
         rows = self._matrix(p.delta, self.work.d if p.dense else p.n)
         gathered = whole(rows) if p.dense else rows.T @ rows
-        known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": self._matrix(p.delta_moment, 1)[0]}
+        delta_moment = self._matrix(p.delta_moment, 1)[0]
+        known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": delta_moment}
         if p.own:
             known["inverse_with_delta"] = self._matrix(p.inverse, self.work.d)
         if self.work.eager:
@@ -572,6 +702,7 @@ cdef class Engine:
         return known
 
     cdef _describe(self, const Snapshot* s):
+        """A copy of a snapshot, by name."""
         d = self.work.d
         return {
             "gram": whole(self._matrix(s.gram, d)),
@@ -584,6 +715,7 @@ cdef class Engine:
         }
 
     cdef _matrix(self, const double* start, Py_ssize_t rows):
+        """A copy of padded rows as an array, without the padding."""
         out = np.empty((rows, self.work.d))
         cdef double[:, ::1] view = out
         cdef Py_ssize_t i, j
@@ -594,27 +726,29 @@ cdef class Engine:
 
 
 def whole(upper):
-    """The symmetric matrix of which the upper triangle is kept."""
+    """The symmetric matrix with this upper triangle."""
     return np.triu(upper) + np.triu(upper, 1).T
 
 
 cdef int status_of(int info) noexcept nogil:
-    """A Status from what the functions of gram.pyx return."""
+    """The Status for a return value of gram.pyx."""
     if info == 0:
         return DONE
     return NOT_FINITE if info == TOO_LARGE else NOT_POSITIVE_DEFINITE
 
 
 cdef double uniform(unsigned long long key, long long pull) noexcept nogil:
-    """A number in [0, 1) that depends on key and pull alone: SplitMix64 at that position of its sequence."""
+    """A number in [0, 1) that depends on key and pull only: SplitMix64 at that position."""
     cdef unsigned long long z = key + <unsigned long long>(pull + 1) * 0x9E3779B97F4A7C15ULL
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL
     return <double>((z ^ (z >> 31)) >> 11) * (1.0 / 9007199254740992.0)  # 2⁻⁵³
 
 
-cdef void best_and_mean(const double* means, const unsigned char* mask, int n, double* best, double* mean) noexcept nogil:
-    """The best expected reward of a round, and uniform random play's."""
+cdef void best_and_mean(
+    const double* means, const unsigned char* mask, int n, double* best, double* mean
+) noexcept nogil:
+    """Write the expected rewards of the best arm and of uniform random play."""
     cdef int a, there = 0
     cdef double total = 0.0
     best[0] = -INFINITY
@@ -624,7 +758,7 @@ cdef void best_and_mean(const double* means, const unsigned char* mask, int n, d
             total += means[a]
             there += 1
     mean[0] = total / there
-    if not isfinite(mean[0]):  # where they do not add up, their shares do
+    if not isfinite(mean[0]):  # the sum overflows, but the sum of the shares may not
         mean[0] = 0.0
         for a in range(n):
             if mask == NULL or mask[a]:

@@ -1,6 +1,7 @@
-"""Timings of single kernels, with the repetitions inside: a call from Python costs more than most of them.
+"""Timings of single kernels, repeated in compiled code: a call from Python costs more than most.
 
-Each function returns seconds for one repetition. Data are random and warm in the cache, as a client's are in the loop.
+Each function returns the seconds of one repetition. Data are random and warm in the cache, as those
+of a client are in the loop.
 """
 
 import time
@@ -13,7 +14,7 @@ from fedsuplin_ext.norms cimport KernelSet, padded, pick
 
 
 def fma_peak(double seconds=0.05, kernels=None):
-    """Multiply-adds that this core does, in flops a second (two for each), with all operands in registers."""
+    """The flops per second of this core in multiply-adds, with all operands in registers."""
     cdef const KernelSet* k = pick(kernels)
     cdef double sink = 0.0, flops
     cdef long n = 100_000
@@ -48,19 +49,23 @@ def widths(data, long repeats, kernels=None):
     """Widths and estimates of all arms in one layer: d(d+1)K useful flops."""
     cdef const KernelSet* k = pick(kernels)
     cdef double[:, ::1] inverse = data.inverse, contexts = data.contexts
-    cdef double[::1] theta = data.theta_hat, width = np.empty(data.lanes), estimate = np.empty(data.lanes)
+    cdef double[::1] theta = data.theta_hat
+    cdef double[::1] width = np.empty(data.lanes), estimate = np.empty(data.lanes)
     cdef int d = data.d, lanes = data.lanes
     cdef ptrdiff_t ld = data.ld
     cdef long r
     before = time.perf_counter()
     with nogil:
         for r in range(repeats):
-            k.norms(&inverse[0, 0], ld, &theta[0], &contexts[0, 0], lanes, d, lanes, 1.0, &width[0], &estimate[0])
+            k.norms(
+                &inverse[0, 0], ld, &theta[0], &contexts[0, 0], lanes, d, lanes, 1.0,
+                &width[0], &estimate[0],
+            )
     return (time.perf_counter() - before) / repeats
 
 
 def estimates(data, long repeats, kernels=None):
-    """Estimates alone, as in the last layer and in layers that are known to be narrow: 2dK flops."""
+    """Estimates alone, as in the last layer and in layers with a certificate: 2dK flops."""
     cdef const KernelSet* k = pick(kernels)
     cdef double[:, ::1] contexts = data.contexts
     cdef double[::1] theta = data.theta_hat, estimate = np.empty(data.lanes)

@@ -1,4 +1,7 @@
-"""Widths and estimates for all arms, and the layout they need: a round's contexts as d rows of arms, padded to the lanes."""
+"""Widths and estimates for all arms, and the layout they need.
+
+The contexts of a round are d rows of arms, padded to whole vectors.
+"""
 
 import os
 
@@ -17,15 +20,18 @@ def available():
 
 
 def default():
-    """The kernel set that is used unless one is named: the best, or what FEDSUPLIN_KERNELS says."""
+    """The kernel set used by default: the best one, or the one named by FEDSUPLIN_KERNELS."""
     return os.environ.get("FEDSUPLIN_KERNELS") or available()[0]
 
 
 cdef const KernelSet* pick(object name) except NULL:
+    """The kernel set of that name, or the default one for None."""
     name = name or default()
     cdef const KernelSet* found = fsl_kernels_named(str(name).encode())
     if found == NULL:
-        raise ValueError(f"no kernels named {name!r} on this machine; available: {', '.join(available())}")
+        raise ValueError(
+            f"no kernels named {name!r} on this machine; available: {', '.join(available())}"
+        )
     return found
 
 
@@ -35,9 +41,9 @@ cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil:
 
 
 cdef int check_aligned(const void* start, str name) except -1:
-    """NumPy has arrays that begin in the middle of a number; C has not."""
+    """Refuse an array that begins in the middle of a number, which NumPy allows and C does not."""
     if <size_t>start % sizeof(double):
-        raise ValueError(f"{name} must begin at a multiple of {sizeof(double)} bytes: give a copy of it")
+        raise ValueError(f"{name} must begin at a multiple of {sizeof(double)} bytes: pass a copy")
     return 0
 
 
@@ -47,7 +53,7 @@ def pad(n):
 
 
 def aligned_zeros(*shape):
-    """An array of zeros that begins at a cache line: a vector that straddles two lines costs two loads."""
+    """An array of zeros that begins at a cache line; a vector across two lines costs two loads."""
     cdef Py_ssize_t size = 1
     for n in shape:
         size *= n
@@ -56,13 +62,21 @@ def aligned_zeros(*shape):
     return room[start : start + size].reshape(shape)
 
 
-def norms_and_estimates(double[:, ::1] inverse, double[::1] theta_hat, double[:, ::1] contexts, kernels=None):
-    """‖x‖ in A⁻¹ and θ̂ᵀx for each column of `contexts` (d × lanes). All sides are padded, as the engine keeps them."""
+def norms_and_estimates(
+    double[:, ::1] inverse, double[::1] theta_hat, double[:, ::1] contexts, kernels=None
+):
+    """√(xᵀPx) and θ̂ᵀx for each column of `contexts` (d × lanes); all rows are padded."""
     cdef int d = contexts.shape[0]
     cdef int lanes = contexts.shape[1]
     cdef const KernelSet* k = pick(kernels)
-    if lanes % FSL_LANES or inverse.shape[1] % FSL_LANES or inverse.shape[1] < d or inverse.shape[0] < d or theta_hat.shape[0] < d:
-        raise ValueError(f"inverse {inverse.shape[0]}×{inverse.shape[1]}, contexts {d}×{lanes}: rows must be padded to a multiple of {FSL_LANES}")
+    if (
+        lanes % FSL_LANES or inverse.shape[1] % FSL_LANES
+        or inverse.shape[1] < d or inverse.shape[0] < d or theta_hat.shape[0] < d
+    ):
+        raise ValueError(
+            f"inverse {inverse.shape[0]}×{inverse.shape[1]}, contexts {d}×{lanes}: "
+            f"rows must be padded to a multiple of {FSL_LANES}"
+        )
     if d == 0 or lanes == 0:
         raise ValueError(f"contexts are {d}×{lanes}: neither may be 0")
     check_aligned(&inverse[0, 0], "inverse")
@@ -71,16 +85,26 @@ def norms_and_estimates(double[:, ::1] inverse, double[::1] theta_hat, double[:,
     norm, estimate = np.empty(lanes), np.empty(lanes)
     cdef double[::1] norm_view = norm, estimate_view = estimate
     with nogil:
-        k.norms(&inverse[0, 0], inverse.shape[1], &theta_hat[0], &contexts[0, 0], lanes, d, lanes, 1.0, &norm_view[0], &estimate_view[0])
+        k.norms(
+            &inverse[0, 0], inverse.shape[1], &theta_hat[0], &contexts[0, 0], lanes, d, lanes, 1.0,
+            &norm_view[0], &estimate_view[0],
+        )
     return norm, estimate
 
 
 def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kernels=None):
-    """θᵀx for every arm of a chunk (n × d × lanes): n × lanes. The same bits however a run is cut into chunks."""
+    """θᵀx for every arm of a chunk (n × d × lanes), as n × lanes.
+
+    The bits do not depend on how a run is split into chunks.
+    """
     cdef ptrdiff_t t, n = contexts.shape[0], lanes = contexts.shape[2]
     cdef const KernelSet* k = pick(kernels)
-    if theta.shape[0] < contexts.shape[1] or lanes % FSL_LANES or contexts.shape[1] == 0 or lanes == 0:
-        raise ValueError(f"contexts {n}×{contexts.shape[1]}×{lanes} need a theta as long, and lanes padded to a multiple of {FSL_LANES}")
+    cdef ptrdiff_t d = contexts.shape[1]
+    if theta.shape[0] < d or lanes % FSL_LANES or d == 0 or lanes == 0:
+        raise ValueError(
+            f"contexts {n}×{d}×{lanes} need a theta of at least {d} numbers, "
+            f"and lanes padded to a multiple of {FSL_LANES}"
+        )
     check_aligned(&theta[0], "theta")
     if n:
         check_aligned(&contexts[0, 0, 0], "contexts")
@@ -88,21 +112,35 @@ def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kern
     cdef double[:, ::1] view = means
     with nogil:
         for t in range(n):
-            k.estimates(&theta[0], &contexts[t, 0, 0], lanes, contexts.shape[1], lanes, &view[t, 0])
+            k.estimates(&theta[0], &contexts[t, 0, 0], lanes, d, lanes, &view[t, 0])
     return means
 
 
-def pack(const double[:, :, :] contexts, const unsigned char[:, :] mask, double scale, double[:, :, ::1] out):
-    """A chunk as users give it (n × K × d) into the engine's layout (n × d × lanes), scaled; arms that are masked out become 0."""
+def pack(
+    const double[:, :, :] contexts, const unsigned char[:, :] mask, double scale,
+    double[:, :, ::1] out,
+):
+    """Copy a chunk from the users' layout (n × K × d) into the engine's (n × d × lanes), scaled.
+
+    Arms that are masked out become 0.
+    """
     cdef ptrdiff_t t, a, i, n = contexts.shape[0], K = contexts.shape[1], d = contexts.shape[2]
-    if out.shape[0] != n or out.shape[1] != d or out.shape[2] < K or (mask is not None and (mask.shape[0] != n or mask.shape[1] != K)):
-        raise ValueError(f"contexts of shape ({n}, {K}, {d}) need a mask of ({n}, {K}) and ({n}, {d}, {K} or more) to go into")
-    if n and d and out.shape[2]:  # zeros go there even where there are no arms
+    if (
+        out.shape[0] != n or out.shape[1] != d or out.shape[2] < K
+        or (mask is not None and (mask.shape[0] != n or mask.shape[1] != K))
+    ):
+        raise ValueError(
+            f"contexts of shape ({n}, {K}, {d}) need a mask of shape ({n}, {K}), "
+            f"and an out of shape ({n}, {d}, {K} or more)"
+        )
+    if n and d and out.shape[2]:  # zeros are written even where there are no arms
         check_aligned(&out[0, 0, 0], "out")
     if n and K and d:
         check_aligned(&contexts[0, 0, 0], "contexts")
-        if (contexts.strides[0] | contexts.strides[1] | contexts.strides[2]) % <Py_ssize_t>sizeof(double):
-            raise ValueError("contexts must lie at multiples of 8 bytes: give a copy of them")
+        if (
+            contexts.strides[0] | contexts.strides[1] | contexts.strides[2]
+        ) % <Py_ssize_t>sizeof(double):
+            raise ValueError("contexts must lie at multiples of 8 bytes: pass a copy")
     with nogil:
         for t in range(n):
             for i in range(d):

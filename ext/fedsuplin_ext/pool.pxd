@@ -1,6 +1,7 @@
-# Memory for snapshots and for what clients have gathered: taken from free lists in the loop, grown between rounds.
+# Memory for snapshots and for what clients have gathered.
+# The loop takes it from free lists, which grow between rounds.
 
-from fedsuplin_ext.gram cimport Pending, Snapshot
+from fedsuplin_ext.structs cimport Pending, Snapshot
 
 cdef class Pool:
     cdef int d

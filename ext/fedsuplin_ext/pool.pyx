@@ -1,6 +1,7 @@
 """Memory for snapshots and for what clients have gathered.
 
-The loop takes from free lists and never allocates; it stops when a list could run out, and `grow` is called outside it.
+The loop takes it from free lists and never allocates. It stops when a list could run out, and
+`grow` is called outside the loop.
 """
 
 import numpy as np
@@ -9,11 +10,11 @@ from fedsuplin_ext.norms import aligned_zeros
 
 from libc.string cimport memset
 
-from fedsuplin_ext.gram cimport MOST_SPIKES, UNKNOWN
+from fedsuplin_ext.structs cimport MOST_SPIKES, UNKNOWN
 
 
 cdef class Pool:
-    """Slabs of Snapshot and Pending structs with their matrices, and the free lists through them."""
+    """Slabs of Snapshot and Pending structs with their matrices, and the lists of free ones."""
 
     def __cinit__(self, int d, ptrdiff_t ld):
         self.d, self.ld = d, ld
@@ -21,9 +22,13 @@ cdef class Pool:
         self.slabs = []
 
     cdef int grow(self, Py_ssize_t snapshots, Py_ssize_t pending) except -1:
-        """Make room for so many more of each. NumPy owns the memory; a failure leaves the pool as it was."""
+        """Make room for so many more of each. NumPy owns the memory.
+
+        If there is no memory left, the pool stays as it was.
+        """
         cdef Py_ssize_t matrix = self.d * self.ld, i
-        cdef Py_ssize_t size_of_snapshot = 2 * matrix + (2 + MOST_SPIKES) * self.ld, size_of_pending = 2 * matrix + 2 * self.ld
+        cdef Py_ssize_t size_of_snapshot = 2 * matrix + (2 + MOST_SPIKES) * self.ld
+        cdef Py_ssize_t size_of_pending = 2 * matrix + 2 * self.ld
         structs = np.zeros(snapshots * sizeof(Snapshot) + pending * sizeof(Pending), np.uint8)
         numbers = aligned_zeros(snapshots * size_of_snapshot + pending * size_of_pending)
         cdef unsigned char[::1] struct_view = structs
@@ -33,7 +38,8 @@ cdef class Pool:
         cdef double* room = &number_view[0]
         for i in range(snapshots):
             s.gram, s.inverse = room, room + matrix
-            s.moment, s.theta, s.spikes = room + 2 * matrix, room + 2 * matrix + self.ld, room + 2 * matrix + 2 * self.ld
+            s.moment, s.theta = room + 2 * matrix, room + 2 * matrix + self.ld
+            s.spikes = room + 2 * matrix + 2 * self.ld
             s.next, self.free_snapshots = self.free_snapshots, s
             s, room = s + 1, room + size_of_snapshot
         for i in range(pending):
@@ -48,6 +54,7 @@ cdef class Pool:
         return 0
 
     cdef Snapshot* take_snapshot(self) noexcept nogil:
+        """Take a snapshot with one holder from the free list; its numbers are stale."""
         cdef Snapshot* s = self.free_snapshots
         self.free_snapshots = s.next
         self.snapshots_left -= 1
@@ -55,13 +62,14 @@ cdef class Pool:
         return s
 
     cdef void release(self, Snapshot* s) noexcept nogil:
-        """One holder less; the memory goes back when nobody holds it."""
+        """Drop one reference; the memory returns to the free list with the last one."""
         s.refs -= 1
         if s.refs == 0:
             s.next, self.free_snapshots = self.free_snapshots, s
             self.snapshots_left += 1
 
     cdef Pending* take_pending(self) noexcept nogil:
+        """Take an empty Pending from the free list."""
         cdef Pending* p = self.free_pending
         self.free_pending = p.next
         self.pending_left -= 1
@@ -71,5 +79,6 @@ cdef class Pool:
         return p
 
     cdef void give_back(self, Pending* p) noexcept nogil:
+        """Return a Pending to the free list."""
         p.next, self.free_pending = self.free_pending, p
         self.pending_left += 1

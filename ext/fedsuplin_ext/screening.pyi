@@ -1,1 +1,1 @@
-"""Which arms stay, for cimport; nothing for Python."""
+"""Decisions, for cimport; nothing for Python."""

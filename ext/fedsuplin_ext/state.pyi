@@ -7,9 +7,6 @@ from .loop import Engine
 
 __all__ = ["restore", "state_of"]
 
-TOTALS: tuple[str, ...]
-SUMS: tuple[str, ...]
-BUDGET: int
 PHASE: tuple[str, ...]
 BOUNDED: tuple[str, ...]
 MOST: int
@@ -17,4 +14,4 @@ MOST: int
 # The arrays are of several dtypes, which `restore` checks one by one.
 def state_of(e: Engine) -> dict[str, NDArray[Any]]: ...
 def restore(e: Engine, state: Mapping[str, NDArray[Any]]) -> None: ...
-def within(state: object, name: str, values: NDArray[Any], least: int, most: int) -> None: ...
+def check_range(name: str, values: NDArray[Any], least: int, end: int) -> None: ...

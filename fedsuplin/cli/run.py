@@ -17,12 +17,14 @@ import click
 import numpy as np
 from rich.progress import TextColumn
 
+from fedsuplin_ext.loop import COUNTS, SUMS
+
 from .._shared.files import open_atomically
 from .._shared.terminal import make_console, print_json
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
 from ..errors import FedsuplinError, InterruptedRun, InvalidInput, MissingExtra
-from ..simulation.result import COUNTS, SUMS, RunResult
+from ..simulation.result import RunResult
 from ..simulation.runner import run
 from .build import SYNTHETIC_KEYWORDS, build_problem_and_algorithm
 from .completing import complete_variants, make_word_completer

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 from fedsuplin_ext.state import state_of
 
 from .._shared.arrays import AnyArray, Counts
@@ -19,7 +20,7 @@ from .loop import Progress, choose_chunk_size, play_stream, warn_of_interruption
 from .phases import begin_phases
 from .preparing import check_together, choose_arrival, make_engine
 from .recorder import Recorder, list_recorded_pulls
-from .result import BY_PULL, COUNTS, SUMS, RunResult
+from .result import RunResult
 
 
 def run_epochs(

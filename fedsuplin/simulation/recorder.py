@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from fedsuplin_ext.loop import Engine
+from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS, Engine
 
 from .._shared.arrays import AnyArray, Counts, Floats
 from .._shared.checks import check_positive_integer
@@ -17,7 +17,7 @@ from .._shared.version import __version__
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
 from ..errors import InvalidInput
-from .result import BY_PULL, COUNTS, SUMS, RunResult
+from .result import RunResult
 
 LOG_POINTS = 400  # rows of record="log", before those that round to the same pull are merged
 

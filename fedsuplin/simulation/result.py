@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
+
 from .._shared.archives import decode_npz, write_npz
 from .._shared.arrays import Counts, Floats
 from .._shared.extras import import_extra
@@ -26,9 +28,6 @@ if TYPE_CHECKING:
 
 FORMAT = "fedsuplin-result"
 FORMAT_VERSION = 1
-SUMS = ("regret", "uniform_regret", "reward")
-COUNTS = ("communication", "messages_up", "messages_down", "bytes_up", "bytes_down")
-BY_PULL = ("arms", "layers", "clients")
 
 
 @dataclass(frozen=True, eq=False)

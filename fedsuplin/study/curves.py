@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..simulation.result import COUNTS, SUMS
+from fedsuplin_ext.loop import COUNTS, SUMS
 
 MEASURED = (*SUMS, *COUNTS)
 CURVE_COLUMNS = ("pulls", *MEASURED)

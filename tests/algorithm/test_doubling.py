@@ -7,7 +7,7 @@ import fedsuplin as fsl
 from fedsuplin.algorithm.doubling import LAST_EPOCH
 from fedsuplin.errors import InterruptedRun, InvalidInput, PluginError, UnknownName
 from fedsuplin.reference.twin import run_reference
-from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
+from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 
 SIZES = {"dim": 4, "n_arms": 5, "n_clients": 3}
 VARIANTS = ("async", "sync", "robust", "async-linucb", "uniform")

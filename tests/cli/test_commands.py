@@ -29,8 +29,8 @@ from fedsuplin.cli.main import root_command
 from fedsuplin.cli.scaffold import fill_templates
 from fedsuplin.errors import PluginError, UnknownName
 from fedsuplin.registry import Registry, plugins
-from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin_ext import norms
+from fedsuplin_ext.loop import COUNTS, SUMS
 
 SMALL = ("--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "400")
 COMMAND = [sys.executable, "-m", "fedsuplin"]

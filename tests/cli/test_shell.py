@@ -528,9 +528,7 @@ def test_tab_completes_commands_and_names_through_the_real_mechanism(line, expec
 )
 def test_tab_completes_every_name_that_a_user_would_want(words, expected):
     *before, last = words.split(" ")
-    engine = get_completion_class("bash")(
-        root_command, {}, "fedsuplin", COMPLETION_VARIABLE
-    )
+    engine = get_completion_class("bash")(root_command, {}, "fedsuplin", COMPLETION_VARIABLE)
     assert [item.value for item in engine.get_completions(before, last)] == expected
 
 

@@ -84,7 +84,9 @@ def test_a_result_tells_the_drift_and_a_resumed_run_remembers_it(tmp_path):
     whole = fsl.run("oful", problem, horizon=2000)
     assert 0 < whole.drift < 1e-13
     assert fsl.RunResult.load(whole.save(tmp_path / "run.npz")).drift == whole.drift
-    kept = fsl.run("oful", problem, horizon=2000, checkpoint=tmp_path / "run.ckpt", checkpoint_every=1900)
+    kept = fsl.run(
+        "oful", problem, horizon=2000, checkpoint=tmp_path / "run.ckpt", checkpoint_every=1900
+    )
     again = fsl.run(
         "oful", problem, horizon=2000, checkpoint=tmp_path / "run.ckpt"
     )  # plays nothing: all of it is remembered

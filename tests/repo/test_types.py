@@ -194,7 +194,9 @@ def test_stubs_make_compiled_classes_as_their_source_does(path):
         if isinstance(node, ast.ClassDef)
     }
     for name, made in re.findall(
-        r"^cdef class (\w+).*?def __c?init__\(self, (.*?)\):", source, re.MULTILINE | re.DOTALL
+        r"^cdef class (\w+).*?def __c?init__\(\s*self, (.*?)\s*\):",
+        source,
+        re.MULTILINE | re.DOTALL,
     ):
         expected = [re.sub(r"=.*", "", part).split()[-1] for part in made.split(", ")]
         arguments = classes[name].args

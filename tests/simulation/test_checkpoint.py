@@ -30,7 +30,7 @@ from fedsuplin.errors import InvalidInput, UnknownName
 from fedsuplin.plugin import Chunk, Problem, Stream
 from fedsuplin.simulation import checkpoint
 from fedsuplin.simulation.checkpoint import Interruptions
-from fedsuplin.simulation.result import BY_PULL, COUNTS, SUMS
+from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 
 KILL_POINTS = runpy.run_path(str(Path(__file__).parents[2] / "bench/checks/kill_points.py"))
 COMPARED = ("pulls", *SUMS, *COUNTS, *BY_PULL, "client_regret", "client_pulls", "layer_pulls")
@@ -328,7 +328,14 @@ def whole(tmp_path_factory):
     """The bytes of a good checkpoint at pull 500 of 1000."""
     file = tmp_path_factory.mktemp("whole") / "run.ckpt"
     with contextlib.suppress(Stopped):
-        fsl.run("async", synthetic(), horizon=1000, checkpoint=file, checkpoint_every=500, progress=after(0))
+        fsl.run(
+            "async",
+            synthetic(),
+            horizon=1000,
+            checkpoint=file,
+            checkpoint_every=500,
+            progress=after(0),
+        )
     assert read_archive(file)[0]["totals"][0] == 500
     return file.read_bytes()
 
@@ -375,7 +382,10 @@ def test_other_files_are_refused(whole, tmp_path):
     [
         ({"name": "sync"}, 'its algorithm.variant is "async", not "sync"'),
         ({"alpha_scale": 0.7}, "its algorithm.noise.parameters.alpha_scale is 0.15, not 0.7"),
-        ({"horizon": 1200}, "of another run: its horizon is 1000, not 1200. The file was not changed"),
+        (
+            {"horizon": 1200},
+            "of another run: its horizon is 1000, not 1200. The file was not changed",
+        ),
         ({"problem": synthetic(seed=9)}, "its problem.parameters.seed is 2, not 9"),
         ({"record": 10}, 'its record is "log", not 10'),
     ],
@@ -450,7 +460,7 @@ def test_two_clients_can_not_have_gathered_the_same(whole, tmp_path):
     refused(
         forged(whole, pending=values),
         tmp_path / "run.ckpt",
-        "its pending must be one client's each",
+        "its pending must belong to one client each",
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin.errors import InvalidInput, MissingExtra
-from fedsuplin.simulation.result import COUNTS, SUMS
+from fedsuplin_ext.loop import COUNTS, SUMS
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 import fedsuplin as fsl
 from fedsuplin.errors import InterruptedRun
 from fedsuplin.reference.twin import run_reference
-from fedsuplin.simulation.result import COUNTS, SUMS
+from fedsuplin_ext.loop import COUNTS, SUMS
 
 ARRAYS = (
     "pulls",

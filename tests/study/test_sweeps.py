@@ -148,7 +148,10 @@ class Nameless:
         ({"policies": {"name": "async", "C": []}}, "the axis C of policies has no values"),
         ({"policies": ["oful", "oful"]}, "in the sweep twice"),
         ({"policies": {"name": "async", "C": [1, 1.0]}}, "in the sweep twice"),
-        ({"policies": {"name": "async", "trigger": Nameless()}}, "has no name by which its runs could be found again"),
+        (
+            {"policies": {"name": "async", "trigger": Nameless()}},
+            "has no name by which its runs could be found again",
+        ),
         (
             {"policies": {"name": "async", "trigger": lambda gain, elapsed: True}},
             "has no name by which its runs could be found again",
@@ -180,7 +183,10 @@ class Nameless:
             "problem 'synthetic': unknown noise model 'gausian'. Did you mean 'gaussian'",
         ),
         ({"problems": {**PROBLEM, "seed": 5}}, "give seeds="),
-        ({"problems": {**PROBLEM, "name": 5}}, "must be a name or a function that makes one, not 5"),
+        (
+            {"problems": {**PROBLEM, "name": 5}},
+            "must be a name or a function that makes one, not 5",
+        ),
         ({"problems": {"name": a_problem, "dimm": 2}}, "a_problem' 'dimm'. Did you mean 'dim'"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1"),
         ({"seeds": []}, "give at least one seed"),

@@ -10,8 +10,8 @@ import pytest
 import fedsuplin as fsl
 from fedsuplin._shared.text import format_compact
 from fedsuplin.errors import MissingExtra
-from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin.view.run_figure import ResultInfo, compute_result_info, draw_result, draw_result_info
+from fedsuplin_ext.loop import COUNTS, SUMS
 
 
 def played(variant="async", horizon=600, **keywords):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import fedsuplin as fsl
 from fedsuplin.plugin import Problem
-from fedsuplin.simulation.result import COUNTS, SUMS
 from fedsuplin.view.html import NOT_XML
 from fedsuplin.view.notebook import MOST_LINES
 from fedsuplin.view.style import spans_widely
 from fedsuplin.view.svg import FAINT, HEIGHT, WIDTH, Line, choose_look, draw_chart
+from fedsuplin_ext.loop import COUNTS, SUMS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "first-steps.ipynb"

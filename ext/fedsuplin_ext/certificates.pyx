@@ -1,35 +1,43 @@
-"""Layers that can't have a wide arm: an exact shortcut that spares most widths.
+"""Proofs that no arm of a layer is wide: an exact shortcut that spares most widths.
 
-A layer past the first asks its widths one question: is any kept arm wider than w̄? With τ = (w̄/α)² that is xᵀPx > τ. Once a
-layer has gathered its share the answer is no for long, and there is a proof that costs far less than the widths:
+A layer past the first needs its widths for one question: is any kept arm wider than w̄? With
+τ = (w̄/α)² that is xᵀPx > τ. Once a layer has gathered enough the answer stays no for long, and a
+proof of it costs far less than the widths:
 
-    xᵀPx = xᵀ(P − Σ u uᵀ)x + Σ (uᵀx)² ≤ 0.9τ + Σ (uᵀx)²   if every eigenvalue of P − Σ u uᵀ is below 0.9τ and ‖x‖ ≤ 1
+    xᵀPx = xᵀ(P − Σ u uᵀ)x + Σ (uᵀx)² ≤ 0.9τ + Σ (uᵀx)²
 
-for any few directions u, of which the best are along the largest eigenvectors of P; none at all when P itself is below τ.
-A only grows, so the proof holds for every later snapshot, and for what a client adds to its own. Where the right side is not
-below τ, the widths are computed after all: the decision is the same in any case.
+if every eigenvalue of P − Σ u uᵀ is below 0.9τ and ‖x‖ ≤ 1. It holds for any few directions u, here
+called spikes. The best are along the largest eigenvectors of P; none are needed when P itself is
+below τ. A snapshot with such spikes is called quiet.
+
+A only grows, so the proof holds for every later snapshot, and for what a client adds to its own.
+Where the right side is not below τ, the widths are computed: the decision is always the same.
 """
 
 from libc.math cimport sqrt
 from libc.string cimport memcpy
 
-from fedsuplin_ext.gram cimport LOUD, MOST_SPIKES, QUIET
+from fedsuplin_ext.structs cimport LOUD, MOST_SPIKES, QUIET
 
 cdef double LONGEST = 1 + 1e-5       # no context is longer: problems allow 1 + 1e-6
-cdef double FLOOR = 0.9              # of τ, for what is left when the spikes are taken out
-cdef double CUT = 0.9                # of that, how far down a spike is cut: the less, the smaller is (uᵀx)²
+cdef double FLOOR = 0.9              # share of τ for what is left without the spikes
+cdef double CUT = 0.9                # share of that to which a spike is cut: the lower, the larger
+                                     # its (uᵀx)²
 cdef int POWER_STEPS = 24
 cdef int MOST_PATIENCE = 4096
 
 
 cdef double threshold(const Numbers* numbers, int q) noexcept nogil:
-    """τ = (w̄/α)², a little less to be safe."""
+    """τ = (w̄/α)², slightly reduced to be safe."""
     cdef double ratio = numbers.targets[q] / (LONGEST * numbers.radii[q])
     return ratio * ratio
 
 
-cdef int none_wide(Work* w, Screen* s, const Numbers* numbers, const Snapshot* held, int q, const double* columns, int lanes) noexcept nogil:
-    """Is it certain that no kept arm is wider than the target?"""
+cdef int none_wide(
+    Work* w, Screen* s, const Numbers* numbers, const Snapshot* held, int q,
+    const double* columns, int lanes,
+) noexcept nogil:
+    """True if it is certain that no kept arm is wider than the target of layer q."""
     cdef int i, a
     if held.quiet != QUIET:
         return 0
@@ -42,9 +50,13 @@ cdef int none_wide(Work* w, Screen* s, const Numbers* numbers, const Snapshot* h
     return w.k.largest(s.spikes, s.spikes, 0.0, s.out, lanes) < (1 - FLOOR) * threshold(numbers, q)
 
 
-cdef void note_calm(Work* w, Screen* s, const Numbers* numbers, Snapshot* held, int q) noexcept nogil:
-    """Widths were computed, and no arm was wide. After enough of that it is worth looking for a proof, or a better one;
-    each look doubles the patience, so that all looks together cost little."""
+cdef void note_calm(
+    Work* w, Screen* s, const Numbers* numbers, Snapshot* held, int q
+) noexcept nogil:
+    """Count a decision in which no arm of layer q was wide; examine the layer after enough of them.
+
+    Each examination doubles the patience, so that all of them together cost little.
+    """
     if held.quiet == LOUD or numbers.growth_scale != 0 or numbers.radii[q] == 0:
         return
     s.calm[q] += 1
@@ -58,19 +70,21 @@ cdef void note_calm(Work* w, Screen* s, const Numbers* numbers, Snapshot* held, 
 
 
 cdef void examine(Work* w, Snapshot* held, double tau) noexcept nogil:
-    """Look for few enough directions outside which P is below 0.9τ."""
+    """Look for at most MOST_SPIKES directions such that P without them is below 0.9τ."""
     cdef size_t size = w.d * w.ld * sizeof(double)
     cdef double along
+    cdef double* spike
     held.quiet, held.n_spikes = QUIET, 0
     if w.k.below(held.inverse, w.ld, w.d, tau, w.matrix, w.u):
         return
     memcpy(w.second_matrix, held.inverse, size)
     while held.n_spikes < MOST_SPIKES:
-        along = largest_direction(w, w.second_matrix, held.spikes + held.n_spikes * w.ld) - CUT * FLOOR * tau
+        spike = held.spikes + held.n_spikes * w.ld
+        along = largest_direction(w, w.second_matrix, spike) - CUT * FLOOR * tau
         if along <= 0:
             break
-        scale(held.spikes + held.n_spikes * w.ld, sqrt(along), w.ld)
-        w.k.add_outer(w.second_matrix, w.second_matrix, w.ld, held.spikes + held.n_spikes * w.ld, -1.0, w.d)
+        scale(spike, sqrt(along), w.ld)
+        w.k.add_outer(w.second_matrix, w.second_matrix, w.ld, spike, -1.0, w.d)
         held.n_spikes += 1
         if w.k.below(w.second_matrix, w.ld, w.d, FLOOR * tau, w.matrix, w.u):
             return
@@ -78,8 +92,10 @@ cdef void examine(Work* w, Snapshot* held, double tau) noexcept nogil:
 
 
 cdef double largest_direction(Work* w, const double* P, double* v) noexcept nogil:
-    """A unit vector v near the largest eigenvector, by power iteration from the largest column; returns vᵀPv.
-    Any v makes a valid bound: a better one only makes a tighter one."""
+    """Write a unit vector near the largest eigenvector of P into v; return vᵀPv.
+
+    Power iteration from the largest column. Any v gives a valid bound, a better v a tighter one.
+    """
     cdef int i, widest = 0, step
     for i in range(w.d):
         if P[i * w.ld + i] > P[widest * w.ld + widest]:

@@ -1,1 +1,0 @@
-"""Layers without a wide arm, for cimport; nothing for Python."""
