@@ -935,7 +935,7 @@ def test_ctrl_c_ends_runs_that_are_long_and_says_how_to_go_on(backend, workers, 
         took = time.perf_counter() - began
         until(lambda: not workers_of(process.pid), seconds=5)
     assert process.returncode == 130, err
-    assert "stopped: start it again and it goes on from here" in out and err == ""
+    assert "stopped: start it again, and it continues from here" in out and err == ""
     assert took < 10  # one where nobody else is at work, most of it for the figure
     assert len(lines_of(tmp_path / "grid")) == finished
 
@@ -945,7 +945,7 @@ def test_json_of_a_sweep_that_was_stopped_has_a_notice(capsys):
     print_sweep(stopped, [], ["no figure"], as_json=True, quiet=False)
     told = json.loads(capsys.readouterr().out)
     assert (
-        told["notices"] == ["no figure", "stopped: start it again and it goes on from here"]
+        told["notices"] == ["no figure", "stopped: start it again, and it continues from here"]
         and not told["complete"]
     )
 
