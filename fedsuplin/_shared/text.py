@@ -3,6 +3,8 @@ and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
 
 from __future__ import annotations
 
+import re
+
 
 def format_compact(value: float) -> str:
     """A number for an axis or a label, in four digits at most.
@@ -22,3 +24,12 @@ def format_count(n: int, what: str) -> str:
     ('1 pull', '2,000 pulls')
     """
     return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def normalise_package_name(name: str) -> str:
+    """Return the name of a distribution in the form in which installers compare names.
+
+    >>> normalise_package_name("Fedsuplin_Demo")
+    'fedsuplin-demo'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()

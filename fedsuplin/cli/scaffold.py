@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from .._shared.text import normalise_package_name
 from .._shared.version import __version__
 from ..errors import InvalidInput
 from ..registry import SINGULAR, plugins
@@ -99,19 +100,14 @@ def is_importable(module: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def normalise_name(name: str) -> str:
-    """Return the name by which pip compares packages: My_Gossip is my-gossip."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def derive_module_name(name: str) -> str:
     """Return the name of the module in a package."""
-    return normalise_name(name).replace("-", "_")
+    return normalise_package_name(name).replace("-", "_")
 
 
 def derive_registered_name(name: str) -> str:
     """Return the name of a package's plugins: those of fedsuplin-gossip are named `gossip`."""
-    return normalise_name(name).removeprefix("fedsuplin-")
+    return normalise_package_name(name).removeprefix("fedsuplin-")
 
 
 def fill_templates(name: str) -> dict[str, str]:
