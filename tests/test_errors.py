@@ -14,7 +14,6 @@ from fedsuplin.plugin import Problem, Setting, Stream, hookimpl
 from fedsuplin.registry import Registry, Source
 from fedsuplin.reproduce.experiment import Measured
 from fedsuplin.simulation.recorder import Recorder
-from fedsuplin.study.backends import get_dask_outcome
 from fedsuplin_ext.loop import Engine
 from fedsuplin_plugins.baselines import DisLinUCBTrigger, FedLinUCBNoise, UploadDownload
 from fedsuplin_plugins.triggers import Determinant, TimedDeterminant
@@ -81,17 +80,6 @@ def test_a_parquet_file_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setattr(pandas, "read_parquet", missing)
     with told(r"a Parquet file needs pyarrow: pip install 'fedsuplin\[datasets\]'", MissingExtra):
         fsl.problem_from_table(tmp_path / "table.parquet")
-
-
-def test_dask_workers_that_can_not_import_what_they_are_sent():
-    future = types.SimpleNamespace(
-        status="error", exception=lambda: ModuleNotFoundError("No module named 'fedsuplin'")
-    )
-    with told(
-        "the Dask workers at a:1 could not run a job. "
-        "They need the same fedsuplin and the same plugins. ModuleNotFoundError"
-    ):
-        get_dask_outcome(future, "a:1")
 
 
 def test_streams_and_problems_that_say_too_little():
