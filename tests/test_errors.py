@@ -89,11 +89,11 @@ def test_streams_and_problems_that_say_too_little():
     class Nowhere(Problem):
         dim, n_arms, n_clients, horizon = 2, 2, 1, 10
 
-    with told("Silent does not say how to take pulls: define take", TypeError):
+    with told("Silent does not define how to take pulls: add take", TypeError):
         Silent().take(3)
-    with told("Silent has a position but does not say how to resume it", TypeError):
+    with told("Silent has a position but does not define how to resume it", TypeError):
         Silent().resume({})
-    with told("Nowhere does not say how to play it: define stream", TypeError):
+    with told("Nowhere does not define how to play it: add stream", TypeError):
         fsl.run("async", Nowhere())
 
 

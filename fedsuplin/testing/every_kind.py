@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from ..algorithm.assembling import collect_fields
 from ..registry import KINDS, SINGULAR, MissingParameter, check_plugin
 from .checks import AXIS, applies_to
-from .subject import Subject, bind_plugin, call_plugin, encode_parameters, fail, read_parameters
+from .subject import Subject, bind_plugin, call_plugin, encode_parameters, fail
 
 # A variant is a dataclass of ours, and a problem has its own specification.
 PARTS_AND_ARRIVALS = sorted(set(KINDS) - {"variants", "problems"})
@@ -68,11 +69,11 @@ def check_parameters_survive_saving(subject: Subject) -> None:
     plugin = subject.make()
     candidates = [plugin, *(bind_plugin(plugin, setting) for setting in subject.settings)]
     for candidate in filter(dataclasses.is_dataclass, candidates):
-        text = encode_parameters(read_parameters(candidate))
+        text = encode_parameters(collect_fields(candidate))
         what = f"made again from its parameters {text}, it"
         remade = call_plugin(what, subject.factory, **json.loads(text))
-        if encode_parameters(read_parameters(remade)) != text:
-            fail(f"{what} has {encode_parameters(read_parameters(remade))}")
+        if encode_parameters(collect_fields(remade)) != text:
+            fail(f"{what} has {encode_parameters(collect_fields(remade))}")
 
 
 @applies_to(*AXIS, when=lambda plugin: hasattr(plugin, "bind"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -87,15 +86,6 @@ def call_plugin(what: str, function: Callable[..., Any], *arguments: Any, **keyw
 def fail(message: str, cause: Exception | None = None) -> NoReturn:
     """Raise the AssertionError of a failed check."""
     raise AssertionError(message) from cause
-
-
-def read_parameters(plugin: Any) -> dict[str, Any]:
-    """Return the fields that make a dataclass plugin, as a saved run keeps them."""
-    return {
-        field.name: getattr(plugin, field.name)
-        for field in dataclasses.fields(plugin)
-        if field.init
-    }
 
 
 def encode_parameters(parameters: Any) -> str:
