@@ -1,13 +1,12 @@
 """Every public name, in the groups of the API pages. This is the one list: add a new name here.
 
-`docs/tools/api_pages.py` makes the pages from it, and `tests/test_site.py` compares it with
-`fedsuplin.__all__`, `fedsuplin.plugin.__all__` and `fedsuplin.testing.__all__`.
+`docs/tools/api_pages.py` makes the pages from it, and `tests/repo/test_site.py` compares it with
+what the modules in `DOORS` export. A name that two of them export has one page.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from dataclasses import dataclass
 
 
@@ -29,14 +28,8 @@ class Group:
 
 
 def within(module: str, *names: str) -> tuple[str, ...]:
+    """Return the full names of some names of a module."""
     return tuple(f"{module}.{name}" for name in names)
-
-
-def everything_in(module: str) -> tuple[str, ...]:
-    """The names in the `__all__` of a module; none if there is no such module."""
-    if importlib.util.find_spec(module) is None:
-        return ()
-    return within(module, *importlib.import_module(module).__all__)
 
 
 GROUPS = {
@@ -45,10 +38,7 @@ GROUPS = {
         "Play one policy, compare several, or run a grid of them.",
         (
             Section("Functions", within("fedsuplin", "run", "compare", "sweep", "make")),
-            Section(
-                "Algorithms",
-                within("fedsuplin", "Algorithm", "Variant", "Setting", "Doubling"),
-            ),
+            Section("Algorithms", within("fedsuplin", "Algorithm", "Variant", "Doubling")),
             Section("Version", within("fedsuplin", "__version__")),
         ),
     ),
@@ -71,7 +61,6 @@ GROUPS = {
                     "MovieLensProblem",
                 ),
             ),
-            Section("Protocols", within("fedsuplin", "Problem", "Stream", "Chunk")),
         ),
     ),
     "results": Group(
@@ -92,21 +81,97 @@ GROUPS = {
     ),
     "plugins": Group(
         "Plugins",
-        "What a package needs to register rules, policies and problems, and to test them.",
+        "`fedsuplin.plugin` has everything that a plugin imports.",
         (
-            Section("Registering", within("fedsuplin", "hookimpl")),
-            Section("For plugin authors", everything_in("fedsuplin.plugin")),
-            Section("Testing a plugin", everything_in("fedsuplin.testing")),
+            Section("Registering", within("fedsuplin.plugin", "hookimpl", "Variant")),
+            Section(
+                "What each kind of plugin offers",
+                within(
+                    "fedsuplin.plugin",
+                    "Trigger",
+                    "Weighting",
+                    "NoiseModel",
+                    "Policy",
+                    "PhasedPolicy",
+                    "Phases",
+                    "Arrival",
+                    "Stateful",
+                    "Compiled",
+                ),
+            ),
+            Section(
+                "Problems",
+                within(
+                    "fedsuplin.plugin",
+                    "Problem",
+                    "Stream",
+                    "Chunk",
+                    "SyntheticProblem",
+                    "FixedArmsProblem",
+                    "ArrayProblem",
+                    "ClassificationProblem",
+                    "DigitsProblem",
+                    "MovieLensProblem",
+                ),
+            ),
+            Section(
+                "Settings and checks",
+                within(
+                    "fedsuplin.plugin",
+                    "Setting",
+                    "add_rounding_margin",
+                    "check_finite",
+                    "check_not_negative",
+                    "check_positive",
+                    "check_positive_integer",
+                    "check_probability",
+                    "InvalidInput",
+                    "PluginError",
+                ),
+            ),
+            Section("Bounds", within("fedsuplin.plugin", "Claim", "Bound")),
+            Section(
+                "Optimal designs",
+                within(
+                    "fedsuplin.plugin",
+                    "find_g_optimal_design",
+                    "Design",
+                    "find_multi_client_design",
+                    "MultiDesign",
+                ),
+            ),
+            Section(
+                "Compiled code",
+                within(
+                    "fedsuplin.plugin",
+                    "low_level",
+                    "from_cython",
+                    "formulas",
+                    "keyed_permutation",
+                ),
+            ),
+        ),
+    ),
+    "testing": Group(
+        "Testing plugins",
+        "`fedsuplin.testing` checks a plugin; `fedsuplin.reference` is the engine in plain NumPy.",
+        (
+            Section("Conformance", within("fedsuplin.testing", "check", "conformance")),
+            Section(
+                "The reference", within("fedsuplin.reference", "run_reference", "ReferenceResult")
+            ),
         ),
     ),
     "errors": Group(
         "Errors and warnings",
-        "Every error that fedsuplin raises on purpose is a `FedsuplinError`.",
+        "Every error that fedsuplin raises on purpose is a `FedsuplinError`. "
+        "They are in `fedsuplin.errors`; the base class is in `fedsuplin` too.",
         (
             Section(
                 "Errors",
-                within(
-                    "fedsuplin",
+                within("fedsuplin", "FedsuplinError")
+                + within(
+                    "fedsuplin.errors",
                     "FedsuplinError",
                     "InvalidInput",
                     "UnknownName",
@@ -118,33 +183,42 @@ GROUPS = {
             ),
             Section(
                 "Warnings",
-                within("fedsuplin", "PluginWarning", "FederationWarning", "InterruptedRun"),
+                within("fedsuplin.errors", "PluginWarning", "FederationWarning", "InterruptedRun"),
             ),
         ),
     ),
 }
 
+DOORS = (
+    "fedsuplin",
+    "fedsuplin.plugin",
+    "fedsuplin.errors",
+    "fedsuplin.testing",
+    "fedsuplin.reference",
+)
+"""The modules whose names are public."""
 
 # Names of plain objects, whose docstring would be that of their type: type, and what it is.
 DATA = {
     "fedsuplin.__version__": ("str", "The version of the installed package."),
-    "fedsuplin.hookimpl": (
+    "fedsuplin.plugin.hookimpl": (
         "pluggy.HookimplMarker",
         "Decorator that marks a function of a plugin as the implementation of a hook.",
     ),
-    "fedsuplin.testing.CHECKS": (
-        "dict",
-        "The checks of each kind of plugin: lists of functions, which `check` calls in order.",
+    "fedsuplin.plugin.formulas": (
+        "module",
+        "The compiled formulas of the built-in rules, for `from_cython`.",
     ),
 }
 
 
 def listed() -> list[str]:
-    """All names, in the order of the pages; a name that stands in two tables comes twice."""
+    """Return all names, in the order of the pages."""
     sections = (section for group in GROUPS.values() for section in group.sections)
     return [name for section in sections for name in section.names]
 
 
 def resolved(name: str) -> object:
+    """Return the object that a full name stands for."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)

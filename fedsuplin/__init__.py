@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ._shared.lazy_names import make_lazy_names
 
-# Every public name, and the module that defines it. The stub beside this file has the same names for type checkers and editors.
+# Every public name, and the module that defines it. The stub beside this file has the same names
+# for type checkers and editors.
 _HOMES = {
     "Algorithm": "fedsuplin.algorithm.algorithm",
     "ArrayProblem": "fedsuplin.problems.arrays",

@@ -1,4 +1,4 @@
-"""Where the command `fedsuplin` starts. Ctrl-C while Python is still importing the library ends it quietly."""
+"""Where the command `fedsuplin` starts; Ctrl-C during imports ends it quietly."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .cli.exit_codes import INTERRUPTED
 
 
 def main() -> None:
-    """Import the command line, and hand over to it."""
+    """Import the command line and run it."""
     before = signal.getsignal(signal.SIGINT)
-    if (
-        before is signal.default_int_handler
-    ):  # a shell's background job ignores Ctrl-C, and so do we
+    # The shell starts background jobs with Ctrl-C ignored, and then so do we.
+    if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, stop_at_once)
     from .cli.main import root_command
 
+    # A command's module is imported later, so the command line itself restores the handler.
     root_command(prog_name="fedsuplin", obj=lambda: signal.signal(signal.SIGINT, before))
 
 
 def stop_at_once(*_: Any) -> None:
-    """End the process: there is nothing to clean up yet, and an exception could be lost in the import of a C library."""
+    """End the process without an exception, which the import of a C library could swallow."""
     os.write(2, b"stopped\n")
     os._exit(INTERRUPTED)
 

@@ -1,4 +1,4 @@
-"""The exceptions that fedsuplin raises on purpose."""
+"""The exceptions and warnings that fedsuplin raises on purpose."""
 
 from __future__ import annotations
 
@@ -13,18 +13,30 @@ if TYPE_CHECKING:
 class FedsuplinError(Exception):
     """Base of every error that fedsuplin raises on purpose.
 
-    `result` holds what was recorded before it happened, when a run was under way.
+    Attributes
+    ----------
+    result : RunResult or None
+        What was recorded before the error, if it happened during a run.
+
+    Examples
+    --------
+    >>> import fedsuplin as fsl
+    >>> try:
+    ...     fsl.make("asinc", dim=4, n_arms=5, n_clients=2, horizon=100)
+    ... except fsl.FedsuplinError as error:
+    ...     print(str(error)[:50])
+    unknown variant 'asinc'. Did you mean 'async'? Ava
     """
 
     result: RunResult | None = None
 
 
 class InvalidInput(FedsuplinError, ValueError):
-    """An argument or an array that can't be used; the message says which, where, and what would be right."""
+    """An argument or an array can't be used. The message says which, where, and what is right."""
 
 
 class UnknownName(FedsuplinError, ValueError):
-    """A name that nothing is registered or defined under; the message lists the choices and the nearest."""
+    """A name does not exist. The message lists the choices and the nearest."""
 
 
 class PluginError(FedsuplinError, RuntimeError):
@@ -36,27 +48,27 @@ class NumericalError(FedsuplinError, ArithmeticError):
 
 
 class MissingExtra(FedsuplinError, ImportError):
-    """An optional dependency is not installed; the message says which extra brings it."""
+    """An optional dependency is not installed. The message names the extra that brings it."""
 
 
 class FederationError(FedsuplinError, ConnectionError):
-    """A live federation can't go on: nobody answers, or the server does not accept this client."""
+    """A live federation can't go on: no server answers, or the server refuses this client."""
 
 
 class FederationWarning(UserWarning):
-    """The server refuses this client: it goes on deciding, but what it learns stays with it."""
+    """The server refuses this client. It goes on deciding, but no longer shares what it learns."""
 
 
 class PluginWarning(UserWarning):
-    """A plugin could not be loaded; everything else still works."""
+    """A plugin could not be loaded. Everything else still works."""
 
 
 class InterruptedRun(UserWarning):
-    """A run was stopped by Ctrl-C; its result holds what was recorded until then."""
+    """A run was stopped by Ctrl-C. Its result holds what was recorded until then."""
 
 
 def unknown(kind: str, name: str, choices: Iterable[str], hint: str = "") -> UnknownName:
-    """The error for a name that does not exist: what there is, and the nearest."""
+    """Return the error for a name that does not exist, with the choices and the nearest."""
     choices = sorted(choices)
     near = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
     nearest = f" Did you mean {near[0]!r}?" if near else ""

@@ -1,9 +1,16 @@
 """Every hook of fedsuplin on one page.
 
-A plugin package names a module under the entry-point group ``fedsuplin``; the module implements any of these with
-``@fedsuplin.hookimpl``. Each hook gets a callback ``register(name, factory)``. The factory is called with keywords and
-returns the plugin; a frozen dataclass is its own factory, and a variant, being data, is registered as it is. What each kind of
-plugin has to offer is in `protocols.py`.
+A plugin package names a module under the entry-point group ``fedsuplin``. The module implements any
+of these hooks and marks them with ``@fedsuplin.plugin.hookimpl``. Each hook gets a callback
+``register(name, factory)``. The factory is called with keywords and returns the plugin; a frozen
+dataclass is its own factory, and a variant, being data, is registered as it is. What each kind of
+plugin has to offer is in `contracts/protocols.py`.
+
+fedsuplin calls each plugin on its own, the built-ins first, so that one that fails leaves the rest
+working. Of pluggy's options, ``specname`` (a function with another name) and ``optionalhook`` (a
+hook that this version may not have) are supported. ``wrapper``, ``hookwrapper``, ``tryfirst`` and
+``trylast`` need a call that plugins share: a plugin that uses one is refused with an error that
+names it, its package and the hook.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ def fedsuplin_register_weightings(register: Register) -> None:
 
 @hookspec
 def fedsuplin_register_noise_models(register: Register) -> None:
-    """Noise models: the layers, radii and target widths an algorithm may assume, and how a problem draws the noise."""
+    """Noise models: the layers, radii and target widths to assume, and how noise is drawn."""
 
 
 @hookspec

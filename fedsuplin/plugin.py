@@ -1,13 +1,15 @@
-"""Everything that a plugin author imports: hooks, protocols, what they speak of, checks and compiled forms.
+"""Everything that a plugin author imports: hooks, protocols, sizes, checks and compiled forms.
 
-The built-in plugins import from here and from nowhere else of fedsuplin. docs/plugins.md is the guide.
+The built-in plugins import from here and from nowhere else of fedsuplin.
+docs/plugins.md is the guide.
 """
 
 from __future__ import annotations
 
 from ._shared.lazy_names import make_lazy_names
 
-# Every public name, and the module that defines it. The stub beside this file has the same names for type checkers and editors.
+# Every public name, and the module that defines it. The stub beside this file has the same names
+# for type checkers and editors.
 _HOMES = {
     "ArrayProblem": "fedsuplin.problems.arrays",
     "Arrival": "fedsuplin.contracts.protocols",
@@ -20,6 +22,7 @@ _HOMES = {
     "DigitsProblem": "fedsuplin.problems.classification",
     "FixedArmsProblem": "fedsuplin.problems.fixed_arms",
     "InvalidInput": "fedsuplin.errors",
+    "KernelPolicy": "fedsuplin.contracts.protocols",
     "MovieLensProblem": "fedsuplin.problems.movielens",
     "MultiDesign": "fedsuplin.algorithm.optimal_design",
     "NoiseModel": "fedsuplin.contracts.protocols",
@@ -30,6 +33,9 @@ _HOMES = {
     "Problem": "fedsuplin.contracts.problem",
     "Setting": "fedsuplin.contracts.setting",
     "Stateful": "fedsuplin.contracts.protocols",
+    "StatefulPolicy": "fedsuplin.contracts.protocols",
+    "StatefulTrigger": "fedsuplin.contracts.protocols",
+    "StatefulWeighting": "fedsuplin.contracts.protocols",
     "Stream": "fedsuplin.contracts.stream",
     "SyntheticProblem": "fedsuplin.problems.synthetic",
     "Trigger": "fedsuplin.contracts.protocols",

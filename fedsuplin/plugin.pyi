@@ -14,11 +14,15 @@ from fedsuplin.contracts.claims import Claim as Claim
 from fedsuplin.contracts.problem import Problem as Problem
 from fedsuplin.contracts.protocols import Arrival as Arrival
 from fedsuplin.contracts.protocols import Compiled as Compiled
+from fedsuplin.contracts.protocols import KernelPolicy as KernelPolicy
 from fedsuplin.contracts.protocols import NoiseModel as NoiseModel
 from fedsuplin.contracts.protocols import PhasedPolicy as PhasedPolicy
 from fedsuplin.contracts.protocols import Phases as Phases
 from fedsuplin.contracts.protocols import Policy as Policy
 from fedsuplin.contracts.protocols import Stateful as Stateful
+from fedsuplin.contracts.protocols import StatefulPolicy as StatefulPolicy
+from fedsuplin.contracts.protocols import StatefulTrigger as StatefulTrigger
+from fedsuplin.contracts.protocols import StatefulWeighting as StatefulWeighting
 from fedsuplin.contracts.protocols import Trigger as Trigger
 from fedsuplin.contracts.protocols import Weighting as Weighting
 from fedsuplin.contracts.setting import Setting as Setting
@@ -52,6 +56,7 @@ __all__ = [
     "DigitsProblem",
     "FixedArmsProblem",
     "InvalidInput",
+    "KernelPolicy",
     "MovieLensProblem",
     "MultiDesign",
     "NoiseModel",
@@ -62,6 +67,9 @@ __all__ = [
     "Problem",
     "Setting",
     "Stateful",
+    "StatefulPolicy",
+    "StatefulTrigger",
+    "StatefulWeighting",
     "Stream",
     "SyntheticProblem",
     "Trigger",

@@ -14,7 +14,6 @@ from fedsuplin.plugin import Problem, Setting, Stream, hookimpl
 from fedsuplin.registry import Registry, Source
 from fedsuplin.reproduce.experiment import Measured
 from fedsuplin.simulation.recorder import Recorder
-from fedsuplin.study.backends import get_dask_outcome
 from fedsuplin_ext.loop import Engine
 from fedsuplin_plugins.baselines import DisLinUCBTrigger, FedLinUCBNoise, UploadDownload
 from fedsuplin_plugins.triggers import Determinant, TimedDeterminant
@@ -83,17 +82,6 @@ def test_a_parquet_file_without_pyarrow(tmp_path, monkeypatch):
         fsl.problem_from_table(tmp_path / "table.parquet")
 
 
-def test_dask_workers_that_can_not_import_what_they_are_sent():
-    future = types.SimpleNamespace(
-        status="error", exception=lambda: ModuleNotFoundError("No module named 'fedsuplin'")
-    )
-    with told(
-        "the Dask workers at a:1 could not run a job. "
-        "They need the same fedsuplin and the same plugins. ModuleNotFoundError"
-    ):
-        get_dask_outcome(future, "a:1")
-
-
 def test_streams_and_problems_that_say_too_little():
     class Silent(Stream):
         pass
@@ -101,11 +89,11 @@ def test_streams_and_problems_that_say_too_little():
     class Nowhere(Problem):
         dim, n_arms, n_clients, horizon = 2, 2, 1, 10
 
-    with told("Silent does not say how to take pulls: define take", TypeError):
+    with told("Silent does not define how to take pulls: add take", TypeError):
         Silent().take(3)
-    with told("Silent has a position but does not say how to resume it", TypeError):
+    with told("Silent has a position but does not define how to resume it", TypeError):
         Silent().resume({})
-    with told("Nowhere does not say how to play it: define stream", TypeError):
+    with told("Nowhere does not define how to play it: add stream", TypeError):
         fsl.run("async", Nowhere())
 
 

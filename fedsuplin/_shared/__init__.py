@@ -1,1 +1,1 @@
-"""What every room uses: checks, files, plain data, archives, statistics, optional imports."""
+"""What every room uses: checks, files, JSON, archives, statistics, optional imports."""

@@ -14,7 +14,7 @@ from .arrays import AnyArray, Flags, Floats, Number
 
 
 def as_array(name: str, values: Any) -> AnyArray:
-    """Whatever NumPy makes of it; not what lies under a mask of its own."""
+    """Return values as a NumPy array. Entries that NumPy masks out are refused."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InvalidInput(
             f"{name} has entries that are masked out: give mask= for arms that are not there"
@@ -26,11 +26,10 @@ def as_array(name: str, values: Any) -> AnyArray:
 
 
 def as_floats(name: str, values: Any) -> Floats:
-    """As float64, at addresses that C can read: NumPy has arrays that begin in the middle of a number."""
+    """Return values as float64, aligned so that C can read them."""
     array = as_array(name, values)
-    if (
-        array.dtype.kind not in "fiubO"
-    ):  # else NumPy would drop imaginary parts, count days, read words
+    # Of other kinds NumPy would drop imaginary parts, count days or parse text.
+    if array.dtype.kind not in "fiubO":
         raise InvalidInput(
             f"{name} can't be read as an array of numbers: its type is {array.dtype}"
         )
@@ -43,7 +42,7 @@ def as_floats(name: str, values: Any) -> Floats:
 def check_array(
     name: str, values: Any, shape: tuple[int, ...], there: Flags | None = None
 ) -> Floats:
-    """`values` as finite float64 of that shape; entries where `there` is False are not looked at, and become 0."""
+    """Return values as finite float64 of a shape. Where `there` is False, they become 0."""
     array = as_floats(name, values)
     if array.shape != shape:
         raise InvalidInput(f"{name} must have the shape {shape}, not {array.shape}")
@@ -58,7 +57,7 @@ def check_array(
 def check_whole_numbers(
     name: str, values: Floats, least: int, most: int, dtype: type[Number]
 ) -> NDArray[Number]:
-    """Floats that are whole, and in range, as integers."""
+    """Return floats as integers. The error for one that is not whole or in range says where."""
     wrong = ~((values == np.floor(values)) & (values >= least) & (values <= most))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -70,13 +69,10 @@ def check_whole_numbers(
 
 @contextlib.contextmanager
 def report_memory_errors(what: str, shape: tuple[int, ...]) -> Iterator[None]:
+    """Turn NumPy's errors for arrays that are too large into one that names the array."""
     try:
         yield
-    except (
-        MemoryError,
-        ValueError,
-        OverflowError,
-    ) as error:  # what NumPy says of shapes that no memory holds
+    except (MemoryError, ValueError, OverflowError) as error:
         raise InvalidInput(
             f"{what} of shape {shape}: there is no memory for that ({error})"
         ) from None

@@ -1,4 +1,4 @@
-"""Checks of single numbers."""
+"""Checks of single numbers; each error names the argument."""
 
 from __future__ import annotations
 
@@ -15,43 +15,119 @@ LARGEST_COUNT = 2**62
 
 
 def check_positive_integer(name: str, value: object, most: int = LARGEST_COUNT) -> int:
-    """`value` as an int of at least 1, or an error that names it. 40_000.0 is fine, 2.5 and True are not."""
+    """Check that a value is a whole number of at least 1. 40_000.0 is one, 2.5 and True are not.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    value : object
+        What was given for it.
+    most : int, default 2**62
+        The largest value allowed.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import check_positive_integer
+    >>> check_positive_integer("every", 40_000.0)
+    40000
+    """
     whole = _read_whole_number(value)
     if whole is None or isinstance(value, bool) or whole < 1:
         raise InvalidInput(f"{name} must be a whole number of at least 1, not {value!r}")
     if whole > most:
         raise InvalidInput(
-            f"{name} must be at most {most}, which is more than anybody's memory or time holds"
+            f"{name} must be at most {most}: no computer has the memory or time for more"
         )
     return whole
 
 
 def _read_whole_number(value: object) -> int | None:
+    """Return a whole number of any type as an int, and None for anything else."""
     if isinstance(value, numbers.Integral):
         return int(value)
-    return (
-        int(float(value)) if isinstance(value, numbers.Real) and float(value).is_integer() else None
-    )
+    if isinstance(value, numbers.Real) and float(value).is_integer():
+        return int(float(value))
+    return None
 
 
 def check_size(name: str, value: object) -> int:
-    """d, K or M: as `positive_integer`, and an int in C."""
+    """Check a dimension or a number of arms or clients: a positive integer that fits C's int."""
     return check_positive_integer(name, value, LARGEST_SIZE)
 
 
 def check_finite(name: str, value: object) -> float:
-    """`value` as a finite float, or an error that names it."""
+    """Check that a value is a finite number.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    value : object
+        What was given for it.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import check_finite
+    >>> check_finite("C", 1)
+    1.0
+    """
     try:
         if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
     except OverflowError:  # a whole number beyond all floats; its digits would fill the screen
         raise InvalidInput(
-            f"{name} must be a finite number, and none this large is in double precision"
+            f"{name} must be a finite number, and double precision has none this large"
         ) from None
     raise InvalidInput(f"{name} must be a finite number, not {value!r}")
 
 
 def check_positive(name: str, value: object) -> float:
+    """Check that a value is a finite number above 0.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    value : object
+        What was given for it.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import check_positive
+    >>> check_positive("C", 0.5)
+    0.5
+    """
     number = check_finite(name, value)
     if number <= 0:
         raise InvalidInput(f"{name} must be positive, not {value!r}")
@@ -59,6 +135,31 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_not_negative(name: str, value: object) -> float:
+    """Check that a value is a finite number of at least 0.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    value : object
+        What was given for it.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import check_not_negative
+    >>> check_not_negative("corruption", 0)
+    0.0
+    """
     number = check_finite(name, value)
     if number < 0:
         raise InvalidInput(f"{name} must be at least 0, not {value!r}")
@@ -66,7 +167,31 @@ def check_not_negative(name: str, value: object) -> float:
 
 
 def check_probability(name: str, value: object) -> float:
-    """`value` strictly between 0 and 1."""
+    """Check that a value lies strictly between 0 and 1.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    value : object
+        What was given for it.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidInput
+        If it does not.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import check_probability
+    >>> check_probability("delta", 0.01)
+    0.01
+    """
     number = check_finite(name, value)
     if not 0 < number < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, not {value!r}")

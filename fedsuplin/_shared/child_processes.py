@@ -1,4 +1,4 @@
-"""Where the runs of a sweep take place: threads and processes through joblib, or the workers of a Dask cluster."""
+"""Child processes that leave Ctrl-C to their parent, and end when it was killed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 
-PARENT_SECONDS = 0.5  # how long a worker process may outlive a sweep that was killed
+PARENT_SECONDS = 0.5  # how long a worker process may outlive a parent that was killed
 
 
 @functools.cache
 def end_with_parent(parent: int) -> None:
-    """Makes a worker process one that leaves Ctrl-C to its sweep, and ends when that was killed: it would run for nobody."""
+    """Make this worker process ignore Ctrl-C, and end soon after its parent was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -28,7 +28,10 @@ def end_with_parent(parent: int) -> None:
 
 @contextlib.contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    """Processes started in here are deaf to Ctrl-C from the start, which a terminal sends to them too."""
+    """Ignore Ctrl-C in the block, so that processes started there ignore it from the start.
+
+    A terminal sends Ctrl-C to child processes too.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Where two pieces of plain data differ, in words."""
+"""Describe where two pieces of plain data differ."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def find_differences(theirs: Any, ours: Any, name: str = "") -> list[str]:
-    """Where two pieces of plain data differ, in words.
+    """Describe each place where two pieces of plain data differ.
 
-    >>> differences({"problem": {"seed": 1}, "horizon": 5}, {"problem": {"seed": 2}, "horizon": 5})
+    >>> find_differences({"problem": {"seed": 1}, "n": 5}, {"problem": {"seed": 2}, "n": 5})
     ['its problem.seed is 1, not 2']
     """
     if isinstance(theirs, dict) and isinstance(ours, dict):
@@ -28,14 +28,14 @@ def find_differences(theirs: Any, ours: Any, name: str = "") -> list[str]:
     )
 
 
-def keep_shortest_names(told: list[str]) -> list[str]:
-    """A keyword that several parts have, and that is another in all of them, under its shortest name alone.
+def keep_shortest_names(differences: list[str]) -> list[str]:
+    """Of differences in one keyword that several parts have, keep the one with the shortest name.
 
-    >>> once(["its algorithm.horizon is 5, not 6", "its horizon is 5, not 6"])
+    >>> keep_shortest_names(["its algorithm.horizon is 5, not 6", "its horizon is 5, not 6"])
     ['its horizon is 5, not 6']
     """
     shortest: dict[str, str] = {}
-    for difference in told:
+    for difference in differences:
         same = difference.removeprefix("its ").partition(" ")
         key = same[0].rpartition(".")[2] + same[2]
         shortest[key] = min(difference, shortest.get(key, difference), key=len)
@@ -43,5 +43,6 @@ def keep_shortest_names(told: list[str]) -> list[str]:
 
 
 def _shorten_json(value: Any) -> str:
+    """Return a value as JSON, cut after 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -12,13 +12,15 @@ PACKAGES = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "prometheus_client": "prometheus-client",
-}  # where a package is called otherwise than its module
+}  # packages that are not called like their module
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
-    """A module of an extra, for `what` needs it.
+    """Import a module of an optional extra, which `what` needs.
 
-    >>> imported("json.decoder", "none", "this example").__name__
+    The error for one that is missing says which extra to install.
+
+    >>> import_extra("json.decoder", "none", "this example").__name__
     'json.decoder'
     """
     try:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Write files that appear complete or not at all, CSV files among them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-PART_SUFFIX = ".part"  # how names end until the file is whole
+PART_SUFFIX = ".part"  # how names end until the file is complete
 
 
 @contextlib.contextmanager
 def open_atomically(
     path: str | os.PathLike[str], mode: str = "w", *, sync: bool = False, **options: Any
 ) -> Iterator[IO[Any]]:
-    """Open for writing. The file appears under its name, in place of an older one, at the end of the block; a full disk, an
-    error or Ctrl-C in it leaves the older one as it was, and nothing else. `sync` waits until the disk has it.
+    """Open a file for writing that appears under its name at the end of the block.
+
+    It replaces an older one. A full disk, an error or Ctrl-C in the block leaves the older one as
+    it was, and no other file. With `sync`, wait until the disk has it.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with contextlib.suppress(ZeroDivisionError), whole(Path(folder) / "a.txt") as file:
-    ...         _ = file.write("half of it") and 1 / 0
+    ...     with contextlib.suppress(ZeroDivisionError):
+    ...         with open_atomically(Path(folder) / "a.txt") as file:
+    ...             _ = file.write("half of it") and 1 / 0
     ...     os.listdir(folder)
     []
     """
@@ -44,7 +47,7 @@ def open_atomically(
 
 @contextlib.contextmanager
 def _blame_path(path: Path) -> Iterator[None]:
-    """What the system has against a name that nobody asked for, said of the one that was."""
+    """Rewrite an OSError so that it names the user's file, not our temporary one."""
     try:
         yield
     except OSError as error:
@@ -63,7 +66,7 @@ def write_csv_rows(
     rows: Iterable[Mapping[str, Any]],
     columns: Sequence[str] | None = None,
 ) -> Path:
-    """Write rows as a CSV file and return its path. By default the columns are those of the rows."""
+    """Write rows as a CSV file and return its path. The default columns are those of the rows."""
     path = Path(path)
     if columns is None:
         rows = list(rows)

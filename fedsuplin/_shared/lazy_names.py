@@ -1,4 +1,4 @@
-"""Modules that import a public name when it is first used."""
+"""Import public names when they are first used."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 def make_lazy_names(
     namespace: dict[str, Any], homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make the `__getattr__` and the `__dir__` of a module that loads each name from its home.
+    """Return the `__getattr__` and the `__dir__` of a module that loads each name from its home.
 
-    `homes` has the full name of the module that defines each name, or the module itself where the name is a module's.
+    `homes` gives the full name of the module that defines each name. A home that ends with the
+    name itself is a module that is public as a whole.
     """
     own = namespace["__name__"]
 

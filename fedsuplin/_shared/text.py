@@ -1,13 +1,14 @@
-"""Figures. Of a run and of a sweep, in two steps: `result_info` and `sweep_info` compute what is to be seen, `draw_result`
-and `draw_sweep` draw it. Of a comparison: `draw_comparison`."""
+"""Numbers and counts as short text."""
 
 from __future__ import annotations
 
+import re
+
 
 def format_compact(value: float) -> str:
-    """A number for an axis or a label, in four digits at most.
+    """Return a number for an axis or a label, in at most four digits.
 
-    >>> [compact(value) for value in (0, 0.25, 640, 1149, 24250, 14731.9, 2_000_000)]
+    >>> [format_compact(value) for value in (0, 0.25, 640, 1149, 24250, 14731.9, 2_000_000)]
     ['0', '0.25', '640', '1.15k', '24.2k', '14.7k', '2M']
     """
     for unit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -17,8 +18,18 @@ def format_compact(value: float) -> str:
 
 
 def format_count(n: int, what: str) -> str:
-    """
-    >>> counted(1, "pull"), counted(2000, "pull")
+    """Return a number of things, in singular or plural.
+
+    >>> format_count(1, "pull"), format_count(2000, "pull")
     ('1 pull', '2,000 pulls')
     """
     return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def normalise_package_name(name: str) -> str:
+    """Return the name of a distribution in the form in which installers compare names.
+
+    >>> normalise_package_name("Fedsuplin_Demo")
+    'fedsuplin-demo'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()

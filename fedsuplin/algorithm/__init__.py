@@ -1,4 +1,4 @@
-"""Algorithms: composing and making one, the unknown horizon, optimal designs."""
+"""Making algorithms: composition, numbers, unknown horizons, and optimal designs."""
 
 from .algorithm import Algorithm
 from .doubling import Doubling

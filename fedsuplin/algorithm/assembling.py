@@ -1,4 +1,4 @@
-"""Makes, binds and checks the parts of a recipe, and builds the Algorithm for a fixed horizon."""
+"""Make, bind and check the parts of a recipe, and build the Algorithm for a fixed horizon."""
 
 from __future__ import annotations
 
@@ -57,17 +57,7 @@ def assemble_algorithm(
         for axis in AXES
     }
     spec = describe_algorithm(name, setting, preset, recipe, bound, keywords)
-    return build_checked_algorithm(
-        name=name,
-        setting=setting,
-        preset=preset,
-        syncs=recipe.syncs,
-        lazy=recipe.lazy,
-        theorem=recipe.theorem,
-        claim=recipe.claim,
-        spec=spec,
-        **bound,
-    )
+    return build_checked_algorithm(name, setting, preset, recipe, bound, spec)
 
 
 def assemble_from_spec(spec: Mapping[str, Any]) -> Algorithm:
@@ -80,40 +70,50 @@ def assemble_from_spec(spec: Mapping[str, Any]) -> Algorithm:
         name = spec[axis]["name"]
         if name is None:
             raise InvalidInput(
-                f"the {axis} was passed as an object of type {spec[axis]['type']}, so it can't be made again by name"
+                f"the {axis} was passed as an object of type {spec[axis]['type']}, "
+                "so it can't be made again by name"
             )
         parts[axis] = bind_part(axis, plugins.create(kind, name, spec[axis]["parameters"]), setting)
     names = {axis: spec[axis]["name"] for axis in AXES}
     variant = Variant() if spec["variant"] == "custom" else spec["variant"]
     name, recipe = compose_recipe(variant, names | {"syncs": spec["syncs"], "lazy": spec["lazy"]})
-    return build_checked_algorithm(
+    return build_checked_algorithm(name, setting, spec["preset"], recipe, parts, dict(spec))
+
+
+def build_checked_algorithm(
+    name: str,
+    setting: Setting,
+    preset: str,
+    recipe: Variant,
+    parts: Mapping[str, Any],
+    spec: dict[str, Any],
+) -> Algorithm:
+    """Build an algorithm after checking everything that its parts will do in the loop."""
+    algorithm = Algorithm(
         name=name,
         setting=setting,
-        preset=spec["preset"],
+        preset=preset,
         syncs=recipe.syncs,
         lazy=recipe.lazy,
         theorem=recipe.theorem,
         claim=recipe.claim,
-        spec=dict(spec),
+        spec=spec,
         **parts,
+        **_compute_layer_numbers(parts["noise"], setting),
     )
-
-
-def build_checked_algorithm(**fields: Any) -> Algorithm:
-    """The algorithm, with all that its parts will do in the loop looked at first: they may come from anybody."""
-    algorithm = Algorithm(**fields, **_compute_layer_numbers(fields["noise"], fields["setting"]))
     if algorithm.kernel is not None and algorithm.kernel not in KERNELS:
         raise unknown("decision kernel", algorithm.kernel, KERNELS)
     if algorithm.syncs == "push" and not hasattr(algorithm.trigger, "push_threshold"):
         raise PluginError(
-            f"with syncs='push' the trigger needs a push_threshold, which {algorithm.trigger!r} has not"
+            "with syncs='push' the trigger needs a push_threshold, "
+            f"which {algorithm.trigger!r} does not have"
         )
     _ = algorithm.rules
     return algorithm
 
 
 def make_part(axis: str, given: Any, keywords: Mapping[str, Any]) -> Any:
-    """The plugin for one axis: made by name, the object itself, or a bare function."""
+    """Return the plugin for one axis, given by name, as an object or as a bare function."""
     if _is_bare_function(axis, given):
         return Bare(axis, given)
     return (
@@ -124,6 +124,7 @@ def make_part(axis: str, given: Any, keywords: Mapping[str, Any]) -> Any:
 
 
 def _is_bare_function(axis: str, given: Any) -> bool:
+    """Return whether a part was given as a function without the method of its axis."""
     return (
         axis in PULL_METHODS
         and (callable(given) or is_compiled(given))
@@ -132,7 +133,7 @@ def _is_bare_function(axis: str, given: Any) -> bool:
 
 
 class Bare:
-    """A trigger, a weighting or a policy that was given as nothing but a function."""
+    """A trigger, a weighting or a policy that was given as a function alone."""
 
     def __init__(self, axis: str, function: Any) -> None:
         self._function = function
@@ -143,6 +144,7 @@ class Bare:
         )
 
     def compiled(self) -> Any:
+        """Return the function if it is compiled, else None."""
         return self._function if is_compiled(self._function) else None
 
     def __repr__(self) -> str:
@@ -150,6 +152,7 @@ class Bare:
 
 
 def bind_part(axis: str, part: Any, setting: Setting) -> Any:
+    """Fill in what a part leaves open until the sizes are known, if it has `bind`."""
     return (
         check_plugin(AXES[axis], _ask_part(part, "bind", setting))
         if hasattr(part, "bind")
@@ -158,7 +161,7 @@ def bind_part(axis: str, part: Any, setting: Setting) -> Any:
 
 
 def _ask_part(part: Any, method: str, setting: Setting) -> Any:
-    """What a plugin makes of a setting; whatever it raises names it."""
+    """Call a method of a part with the setting. Whatever it raises becomes a PluginError."""
     try:
         return getattr(part, method)(setting)
     except FedsuplinError:
@@ -168,11 +171,12 @@ def _ask_part(part: Any, method: str, setting: Setting) -> Any:
 
 
 def _compute_layer_numbers(noise: Any, setting: Setting) -> dict[str, Any]:
-    """Radii and target widths, checked: a noise model may come from anybody."""
+    """Ask a noise model for the numbers of each layer, and check them."""
     n_layers = _ask_part(noise, "n_layers", setting)
     if not isinstance(n_layers, numbers.Integral) or isinstance(n_layers, bool) or n_layers < 1:
         raise PluginError(
-            f"noise model {noise!r}: n_layers must be a whole number of at least 1, not {n_layers!r}"
+            f"noise model {noise!r}: n_layers must be a whole number of at least 1, "
+            f"not {n_layers!r}"
         )
     found = {
         what: _read_layer_numbers(noise, what, setting, int(n_layers))
@@ -187,6 +191,7 @@ def _compute_layer_numbers(noise: Any, setting: Setting) -> dict[str, Any]:
 
 
 def _read_layer_numbers(noise: Any, what: str, setting: Setting, n: int) -> Floats:
+    """Call a method of a noise model that must return n finite numbers of at least 0."""
     given = _ask_part(noise, what, setting)
     try:
         values = np.array(given, dtype=float)
@@ -208,14 +213,14 @@ def describe_algorithm(
     parts: Mapping[str, Any],
     keywords: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The algorithm as plain data, from which `from_spec` makes it again."""
+    """Return the algorithm as plain data, from which `assemble_from_spec` makes it again."""
     described = {}
     for axis, part in parts.items():
         given = getattr(recipe, axis)
         described[axis] = {
             "name": given if isinstance(given, str) else None,
             "type": type(part).__qualname__,
-            "parameters": _collect_fields(part)
+            "parameters": collect_fields(part)
             if dataclasses.is_dataclass(part)
             else keywords[axis],
         }
@@ -229,7 +234,8 @@ def describe_algorithm(
     }
 
 
-def _collect_fields(part: Any) -> dict[str, Any]:
+def collect_fields(part: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that make it again."""
     return {
         field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init
     }

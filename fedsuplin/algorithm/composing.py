@@ -1,4 +1,4 @@
-"""Combines variants and replaced parts into one recipe, and lists its keywords."""
+"""Combine variants and replaced parts into one recipe, and list its keywords."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ..registry import list_parameters, plugins
 
 
 def compose_recipe(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[str, Variant]:
-    """A variant with some parts replaced (None leaves one as it is), and the name to show for it.
+    """Return the name to show and the recipe: a variant with some parts replaced.
 
-    A theorem covers it if it covers one of the variants named that is the same in every part.
+    A part that is None stays as it is. A theorem covers the recipe if it covers one of the named
+    variants that is the same in every part.
     """
     replaced = {part: value for part, value in parts.items() if value is not None}
     name, recipes = _look_up_variants(variant)
@@ -41,7 +42,7 @@ def compose_recipe(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[st
 
 
 def _look_up_variants(variant: str | Variant) -> tuple[str, dict[str, Variant]]:
-    """The name to show, and the variants that it names."""
+    """Return the name to show, and the variants that it names."""
     if isinstance(variant, Variant):
         return "custom", {"custom": variant}
     if not isinstance(variant, str):
@@ -50,9 +51,10 @@ def _look_up_variants(variant: str | Variant) -> tuple[str, dict[str, Variant]]:
 
 
 def combine_variants(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> Variant:
-    """What each of the variants has that the plain one has not, together; two that differ there must be decided.
+    """Combine what each variant changes of the plain one.
 
-    Where presets give one keyword twice, the later name counts.
+    If two change the same part in different ways, the part must be in `decided`. If presets give
+    one keyword twice, the later name counts.
     """
     plain = Variant()
     parts: dict[str, Any] = {}
@@ -64,8 +66,8 @@ def combine_variants(recipes: Mapping[str, Variant], decided: Collection[str] = 
                 continue
             if parts.setdefault(part, value) != value:
                 raise InvalidInput(
-                    f"{chosen_by[part]!r} and {name!r} both choose the {part} ({parts[part]!r} and {value!r}): "
-                    f"say which with {part}="
+                    f"{chosen_by[part]!r} and {name!r} both choose the {part} "
+                    f"({parts[part]!r} and {value!r}): say which with {part}="
                 )
             chosen_by[part] = name
     presets: dict[str, dict[str, Any]] = {preset: {} for preset in PRESETS}
@@ -78,24 +80,25 @@ def combine_variants(recipes: Mapping[str, Variant], decided: Collection[str] = 
 
 
 def list_keywords(recipe: Variant) -> set[str]:
-    """Every keyword that `make` takes for this composition, beyond sizes and parts."""
+    """Return the keywords that `make` takes for a recipe, beyond sizes and parts."""
     named = {axis: getattr(recipe, axis) for axis in AXES if isinstance(getattr(recipe, axis), str)}
     return {"ridge"}.union(*(list_part_keywords(axis, value) for axis, value in named.items()))
 
 
 def list_part_keywords(axis: str, name: str) -> set[str]:
-    """The keywords of `make` that the plugin of this name takes: its parameters, less those that only matter when drawing."""
+    """Return the keywords of `make` for one part: its parameters, except those for drawing."""
     factory = plugins.factory(AXES[axis], name)
     return set(list_parameters(factory)) - set(getattr(factory, "drawing_only", ()))
 
 
 def pick_part_keywords(axis: str, given: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the plugin of one axis takes, where it is made by name."""
+    """Return the values that the part of one axis takes, if it is made by name."""
     takes = list_part_keywords(axis, given) if isinstance(given, str) else ()
     return {key: value for key, value in values.items() if key in takes}
 
 
 def refuse_unused_keywords(name: str, recipe: Variant, parameters: Mapping[str, Any]) -> None:
+    """Raise an error for a keyword that no part of the recipe takes."""
     takes = list_keywords(recipe)
     for keyword in parameters:
         if keyword not in takes:

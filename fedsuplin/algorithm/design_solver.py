@@ -13,19 +13,20 @@ from scipy.linalg import cho_factor, cho_solve, qr
 from .._shared.arrays import Counts, Floats
 from ..errors import NumericalError
 
-# Parts of the tolerance: what the path to the weights may use, and what they may have used once rows are left out. The rest
-# is for the rounding of whoever checks the value with another formula.
+# Parts of the tolerance: what the path to the weights may use, and what they may have used once
+# rows are left out. The rest is for the rounding of another formula that checks the value.
 PATH_PART = 0.25
 USED_PART = 0.5
 STEP_LIMIT = 100  # Newton steps of one path; 5 to 15 are usual
-HALVING_LIMIT = 30  # of one step; when they don't help, it is rounding that is in the way
+HALVING_LIMIT = 30  # of one step; when more are needed, rounding is in the way
 KEPT = 0.01  # what a step leaves at least of every weight and slack
-SMALL_BLOCK = 256  # up to so many rows the curvature is factored as it stands, which rounds less than the shorter form
+# Up to so many rows the curvature is factored as it stands. That rounds less than the shorter form.
+SMALL_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False)
 class DesignProblem:
-    """Rows in coordinates of the span of their block, block after block, and the client that each row belongs to."""
+    """Rows in coordinates of the span of their block, and the client that each row belongs to."""
 
     blocks: tuple[Floats, ...]
     clients: Counts
@@ -33,53 +34,64 @@ class DesignProblem:
 
     @property
     def rank(self) -> int:
+        """The sum of the dimensions of the blocks."""
         return sum(block.shape[1] for block in self.blocks)
 
-    def cut(self, values: Floats) -> list[Floats]:
-        """Something with an entry for each row, in the parts that belong to the blocks."""
+    def split_by_block(self, values: Floats) -> list[Floats]:
+        """Split an array with one entry per row into the parts of the blocks."""
         return np.split(values, np.cumsum([len(block) for block in self.blocks])[:-1])
 
-    def whitened(self, weights: Floats) -> list[Floats]:
-        """V(π)^(-1/2) x_p for the rows of each block. LinAlgError when a V is singular."""
+    def whiten(self, weights: Floats) -> list[Floats]:
+        """Return V(π)^(-1/2) x_p for the rows of each block; LinAlgError if a V is singular."""
         return [
-            _whiten(block, part) for block, part in zip(self.blocks, self.cut(weights), strict=True)
+            _whiten(block, part)
+            for block, part in zip(self.blocks, self.split_by_block(weights), strict=True)
         ]
 
     def sum_by_client(self, values: Floats) -> Floats:
+        """Add up values of rows, by client."""
         return np.bincount(self.clients, values, self.n_clients).astype(np.float64, copy=False)
 
-    def normalised(self, weights: Floats) -> Floats:
+    def normalise(self, weights: Floats) -> Floats:
+        """Scale the weights so that those of each client add up to 1."""
         return weights / self.sum_by_client(weights)[self.clients]
 
-    def largest_by_client(self, variances: Floats) -> Floats:
+    def find_largest_by_client(self, variances: Floats) -> Floats:
+        """Return the largest variance of each client's rows."""
         largest = np.zeros(self.n_clients)
         np.maximum.at(largest, self.clients, variances)
         return largest
 
-    def value(self, weights: Floats) -> float:
-        """Σ_i max_p x_pᵀV⁺x_p over the rows p of client i. At the optimum, and only there, it is the rank."""
-        return float(self.largest_by_client(_compute_variances(self.whitened(weights))).sum())
+    def compute_value(self, weights: Floats) -> float:
+        """Return Σ_i max_p x_pᵀV⁺x_p over the rows p of client i.
+
+        At the optimum, and only there, it is the rank.
+        """
+        return float(self.find_largest_by_client(_compute_variances(self.whiten(weights))).sum())
 
 
 def _whiten(rows: Floats, weights: Floats) -> Floats:
-    """rows · L⁻ᵀ for V = LLᵀ. In coordinates of the span L is far from singular: its inverse costs no accuracy.
+    """Return rows · L⁻ᵀ for V = LLᵀ.
 
-    And no time, where a triangular solve by SciPy's OpenBLAS wakes all threads for four rows.
+    In coordinates of the span L is far from singular, so its inverse costs no accuracy. It saves
+    time: a triangular solve by SciPy's OpenBLAS wakes all threads for four rows.
     """
     root = np.linalg.cholesky(rows.T @ (weights[:, None] * rows))
     return rows @ np.linalg.inv(root).T
 
 
 def _compute_variances(whitened: list[Floats]) -> Floats:
+    """Return the variance of every row: its squared length once whitened."""
     return np.concatenate([np.einsum("pk,pk->p", rows, rows) for rows in whitened])
 
 
 def find_core_set_weights(problem: DesignProblem, tolerance: float) -> Floats:
-    """Weights of one client's rows with a value within USED_PART of the tolerance, on a core set of the rows.
+    """Find weights of one client's rows, on a core set, within USED_PART of the tolerance.
 
-    The start of Kumar and Yildirim (2005): a row with the largest part orthogonal to those before it, which is what QR
-    pivots on. Then the optimum on the core set, and as long as rows outside are above the bound, some of them join: as many
-    as the rank twice, then as many as there are. With a tolerance of 1 that ends at about three times the rank.
+    The start is that of Kumar and Yildirim (2005): rows that each have the largest part orthogonal
+    to those before, which is what QR pivots on. Then comes the optimum on the core set. As long as
+    rows outside are above the bound, some of them join: twice as many as the rank, then as many as
+    there are in the core set. With a tolerance of 1 that ends at about three times the rank.
     """
     (rows,), rank, bound = problem.blocks, problem.rank, problem.rank * (1 + USED_PART * tolerance)
     core = _pick_spread_out_rows(rows)
@@ -87,30 +99,27 @@ def find_core_set_weights(problem: DesignProblem, tolerance: float) -> Floats:
         part = DesignProblem((rows[core],), problem.clients[core], 1)
         weights = np.zeros(len(rows))
         weights[core] = find_path_weights(part, tolerance)
-        whitened = problem.whitened(weights)
+        whitened = problem.whiten(weights)
         variances = _compute_variances(whitened)
-        above = np.setdiff1d(
-            np.flatnonzero(variances > bound), core
-        )  # those of the core are not, but for rounding
+        # Rows of the core set are above the bound only by rounding.
+        above = np.setdiff1d(np.flatnonzero(variances > bound), core)
         if not len(above):
             return weights
-        spread = above[
-            _pick_spread_out_rows(whitened[0][above])
-        ]  # the largest alone would often be neighbours of each other
-        largest = above[np.argsort(-variances[above], kind="stable")][
-            : max(0, len(core) - 2 * rank)
-        ]
+        # The largest alone would often be neighbours of each other.
+        spread = above[_pick_spread_out_rows(whitened[0][above])]
+        by_variance = above[np.argsort(-variances[above], kind="stable")]
+        largest = by_variance[: max(0, len(core) - 2 * rank)]
         core = np.unique(np.concatenate([core, spread, largest]))
 
 
 def _pick_spread_out_rows(rows: Floats) -> Floats:
-    """As many rows as there are dimensions at most, each the one with the largest part orthogonal to those before it."""
+    """Pick one row per dimension, each with the largest part orthogonal to those before."""
     _, pivots = qr(rows.T, mode="r", pivoting=True, check_finite=False)
     return np.sort(pivots[: rows.shape[1]])
 
 
 def thin_out_weights(problem: DesignProblem, weights: Floats, tolerance: float) -> Floats:
-    """The weights without the smallest, as many as can go with a value within USED_PART of the tolerance, by bisection."""
+    """Set the smallest weights to 0: as many as USED_PART of the tolerance allows, by bisection."""
     order, bound = np.argsort(weights, kind="stable"), problem.rank * (1 + USED_PART * tolerance)
     low, high = 0, len(order)
     while high - low > 1:
@@ -118,51 +127,53 @@ def thin_out_weights(problem: DesignProblem, weights: Floats, tolerance: float) 
         fewer = weights.copy()
         fewer[order[:middle]] = 0.0
         if _compute_value_of_support(problem, fewer) <= bound:
-            weights, low = problem.normalised(fewer), middle
+            weights, low = problem.normalise(fewer), middle
         else:
             high = middle
     return weights
 
 
 def _compute_value_of_support(problem: DesignProblem, weights: Floats) -> float:
-    """The value of the weights once normalised; infinite when a client or a direction is left without any."""
+    """Return the value of normalised weights; infinite if a client or a direction has none."""
     if not problem.sum_by_client(weights).all():
         return np.inf
     try:
-        return problem.value(problem.normalised(weights))
+        return problem.compute_value(problem.normalise(weights))
     except LinAlgError:
         return np.inf
 
 
 def find_path_weights(problem: DesignProblem, tolerance: float) -> Floats:
-    """Weights with a value within PATH_PART of the tolerance, by following the central path (a primal-dual interior point).
+    """Find weights within PATH_PART of the tolerance by following the central path.
 
-    On the path π_p (ν_i − variance_p) = μ for each row p of client i, of n rows in all. Summed, Σ_i ν_i = rank + nμ, and ν_i
-    is above the client's variances: the value is at most rank + nμ, and falls to the rank with μ. Each step solves Newton's
-    equations, so that arms nearly collinear or many optimal designs, which slow first-order methods down, do not matter.
+    This is a primal-dual interior-point method. On the path π_p (ν_i − variance_p) = μ for each row
+    p of client i, of n rows in all. Summed, Σ_i ν_i = rank + nμ, and ν_i is above the client's
+    variances: the value is at most rank + nμ, and falls to the rank with μ. Each step solves
+    Newton's equations, so nearly collinear arms and many optimal designs, which slow first-order
+    methods down, do not matter.
     """
     size, rank, excess, goal = len(problem.clients), problem.rank, np.inf, PATH_PART * tolerance
-    lowest_barrier = (
-        goal * rank / (4 * size)
-    )  # further down there is nothing to gain but rounding errors
-    with contextlib.suppress(
-        LinAlgError
-    ):  # equations too close to singular end the path as the limit does
+    lowest_barrier = goal * rank / (4 * size)  # below it, rounding errors are all that changes
+    with contextlib.suppress(LinAlgError):  # nearly singular equations end the path too
         point = _find_start(problem)
         for _ in range(STEP_LIMIT):
-            excess = problem.largest_by_client(point.variances).sum() / rank - 1
+            excess = problem.find_largest_by_client(point.variances).sum() / rank - 1
             if excess <= goal:
                 return point.weights
             point = _advance(problem, point, lowest_barrier)
     raise NumericalError(
-        f"the design of {size} contexts of rank {rank} reached a value of rank·(1 + {excess:.1e}) in at most {STEP_LIMIT} steps; "
+        f"the design of {size} contexts of rank {rank} reached a value of "
+        f"rank·(1 + {excess:.1e}) in at most {STEP_LIMIT} steps; "
         f"a tolerance of {tolerance:.1e} takes rank·(1 + {goal:.1e}). Ask for a larger tolerance"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _PathPoint:
-    """Where a path has come to: weights π > 0, a price ν_i for each client, and slacks s > 0, which tend to ν_i − variance_p."""
+    """A point on the path.
+
+    It has weights π > 0, a price ν_i per client, and slacks s > 0, which tend to ν_i − variance_p.
+    """
 
     weights: Floats
     slacks: Floats
@@ -170,101 +181,105 @@ class _PathPoint:
     whitened: list[Floats]
     variances: Floats
 
-    def room(self, step: _NewtonStep) -> float:
-        """How much of the step, at most all of it, leaves KEPT of every weight and slack."""
+    def find_longest_step(self, step: _NewtonStep) -> float:
+        """Return how much of a step, at most all, leaves KEPT of every weight and slack."""
         shrinking = float(
             max(np.max(-step.weights / self.weights), np.max(-step.slacks / self.slacks))
         )
         return (1 - KEPT) / max(1 - KEPT, shrinking)
 
-    def moved(self, problem: DesignProblem, step: _NewtonStep, length: float) -> _PathPoint:
-        weights = problem.normalised(
-            self.weights + length * step.weights
-        )  # the sums are 1 already, but for rounding
-        whitened = problem.whitened(weights)
+    def move(self, problem: DesignProblem, step: _NewtonStep, length: float) -> _PathPoint:
+        """Return the point that a part of a step leads to."""
+        weights = problem.normalise(self.weights + length * step.weights)  # undoes rounding only
+        whitened = problem.whiten(weights)
         slacks, prices = self.slacks + length * step.slacks, self.prices + length * step.prices
         return _PathPoint(weights, slacks, prices, whitened, _compute_variances(whitened))
 
-    def slope(self, step: _NewtonStep, barrier: float) -> float:
-        """The derivative of Σ ln det V + μ Σ_p ln π_p along the step."""
+    def compute_slope(self, step: _NewtonStep, barrier: float) -> float:
+        """Return the derivative of Σ ln det V + μ Σ_p ln π_p along the step."""
         return float((self.variances + barrier / self.weights) @ step.weights)
 
 
 @dataclass(frozen=True, eq=False)
 class _NewtonStep:
+    """A change of weights, slacks and prices."""
+
     weights: Floats
     slacks: Floats
     prices: Floats
 
 
 def _find_start(problem: DesignProblem) -> _PathPoint:
-    """Even weights, which span all there is, and prices a tenth of the optimum's mean above the variances."""
-    weights = problem.normalised(np.ones(len(problem.clients)))
-    whitened = problem.whitened(weights)
+    """Return the start: even weights, and prices a tenth of the optimum's mean above variances."""
+    weights = problem.normalise(np.ones(len(problem.clients)))
+    whitened = problem.whiten(weights)
     variances = _compute_variances(whitened)
-    prices = problem.largest_by_client(variances) + 0.1 * problem.rank / problem.n_clients
+    prices = problem.find_largest_by_client(variances) + 0.1 * problem.rank / problem.n_clients
     return _PathPoint(weights, prices[problem.clients] - variances, prices, whitened, variances)
 
 
 def _advance(problem: DesignProblem, point: _PathPoint, lowest_barrier: float) -> _PathPoint:
-    """A step with Mehrotra's choice of μ: the further a step straight to μ = 0 would come, the lower."""
+    """Make a step with Mehrotra's choice of μ: the further a step to μ = 0 gets, the lower."""
     newton = _NewtonEquations(problem, point)
-    straight = newton.step(0.0)
-    room = point.room(straight)
+    straight = newton.find_step(0.0)
+    longest = point.find_longest_step(straight)
     gap = float(point.weights @ point.slacks)
     gap_there = float(
-        (point.weights + room * straight.weights) @ (point.slacks + room * straight.slacks)
+        (point.weights + longest * straight.weights) @ (point.slacks + longest * straight.slacks)
     )
     barrier = max(lowest_barrier, gap / len(point.weights) * (gap_there / gap) ** 3)
-    step = newton.step(barrier - straight.weights * straight.slacks)
-    if (
-        point.slope(step, barrier) <= 0
-    ):  # the second-order term misled; without it the slope is positive
-        step = newton.step(barrier)
+    step = newton.find_step(barrier - straight.weights * straight.slacks)
+    if point.compute_slope(step, barrier) <= 0:  # without the second-order term it is positive
+        step = newton.find_step(barrier)
     return _climb(problem, point, step, barrier)
 
 
 def _climb(
     problem: DesignProblem, point: _PathPoint, step: _NewtonStep, barrier: float
 ) -> _PathPoint:
-    """The step, halved until the concave Σ ln det V + μ Σ ln π is not far past its highest point along it.
+    """Make a step, halved until Σ ln det V + μ Σ ln π is not far past its highest point on it.
 
-    The slope tells: it is positive at the start, and at the end must not have turned to less than minus half of that.
+    The function is concave. Its slope is positive at the start, and at the end must not be below
+    minus half of that.
     """
-    length, slope = point.room(step), point.slope(step, barrier)
+    length, slope = point.find_longest_step(step), point.compute_slope(step, barrier)
     for _ in range(HALVING_LIMIT):
-        moved = point.moved(problem, step, length)
-        if moved.slope(step, barrier) >= -slope / 2:
+        moved = point.move(problem, step, length)
+        if moved.compute_slope(step, barrier) >= -slope / 2:
             break
         length /= 2
     return moved
 
 
 class _NewtonEquations:
-    """The equations of a step at a point, factored once:
+    """The equations of a step at a point, factored once.
 
-        (C + diag(s/π)) dπ + Aᵀdν = variance − Aᵀν + target/π,    A dπ = 0,    ds = (target − s dπ)/π − s
+        (C + diag(s/π)) dπ + Aᵀdν = variance − Aᵀν + target/π
+        A dπ = 0
+        ds = (target − s dπ)/π − s
 
-    where C is the curvature of −Σ ln det, (x_pᵀV⁺x_q)² for rows p and q of one block, and A sums over each client's rows.
+    C is the curvature of −Σ ln det, (x_pᵀV⁺x_q)² for rows p and q of one block. A sums over each
+    client's rows.
     """
 
     def __init__(self, problem: DesignProblem, point: _PathPoint) -> None:
         self.problem, self.point = problem, point
-        scales = problem.cut(np.sqrt(point.weights / point.slacks))
+        scales = problem.split_by_block(np.sqrt(point.weights / point.slacks))
         self.inverses = [
             _make_inverse(rows, scale) for rows, scale in zip(point.whitened, scales, strict=True)
         ]
-        self.sums = np.equal.outer(problem.clients, np.arange(problem.n_clients)).astype(
-            float
-        )  # Aᵀ
+        clients = np.arange(problem.n_clients)
+        self.sums = np.equal.outer(problem.clients, clients).astype(float)  # Aᵀ
         self.spread = self.solve(self.sums)
         self.price_factor = cho_factor(self.sums.T @ self.spread, check_finite=False)
 
     def solve(self, right: Floats) -> Floats:
-        parts = zip(self.inverses, self.problem.cut(right), strict=True)
+        """Return (C + diag(s/π))⁻¹ times a vector or columns."""
+        parts = zip(self.inverses, self.problem.split_by_block(right), strict=True)
         return np.concatenate([inverse(part) for inverse, part in parts])
 
-    def step(self, target: float | Floats) -> _NewtonStep:
+    def find_step(self, target: float | Floats) -> _NewtonStep:
+        """Return the step to where weights times slacks are `target`."""
         point = self.point
         free = self.solve(
             point.variances - point.prices[self.problem.clients] + target / point.weights
@@ -276,10 +291,10 @@ class _NewtonEquations:
 
 
 def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
-    """(C + diag(1/scale²))⁻¹ as a function of vectors or columns, for C_pq = (rows_p · rows_q)², scaled to I + SCS.
+    """Return (C + diag(1/scale²))⁻¹ as a function of vectors or columns, scaled to I + SCS.
 
-    C = FFᵀ with a column of F for each pair of coordinates. When there are more rows than pairs,
-    (I + SFFᵀS)⁻¹ = I − SF(I + FᵀS²F)⁻¹FᵀS has less to factor.
+    C_pq = (rows_p · rows_q)², so C = FFᵀ with a column of F for each pair of coordinates. When
+    there are more rows than pairs, (I + SFFᵀS)⁻¹ = I − SF(I + FᵀS²F)⁻¹FᵀS has less to factor.
     """
     size, rank = rows.shape
     if size <= max(SMALL_BLOCK, rank * (rank + 1) // 2):
@@ -306,12 +321,12 @@ def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
 
 
 def _factor_beside_identity(matrix: Floats) -> tuple[Floats, bool]:
-    """The Cholesky factor of I + matrix, in the place of the matrix."""
+    """Return the Cholesky factor of I + matrix. The matrix is overwritten."""
     matrix[np.diag_indices_from(matrix)] += 1.0
     factor, lower = cho_factor(matrix, overwrite_a=True, check_finite=False)
     return factor, lower
 
 
 def _scale_rows(scale: Floats, values: Floats) -> Floats:
-    """diag(scale) times a vector or columns."""
+    """Return diag(scale) times a vector or columns."""
     return (scale * values.T).T

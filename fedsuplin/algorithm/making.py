@@ -1,4 +1,4 @@
-"""The public way to make an algorithm."""
+"""make: build an algorithm from a name, for a problem, or from a specification."""
 
 from __future__ import annotations
 
@@ -64,23 +64,59 @@ def make(
     lazy: bool | None = None,
     **parameters: Any,
 ) -> Algorithm | Doubling:
-    """An algorithm by name. Parts may be replaced by names or objects; other keywords are parameters of the parts.
+    """Make an algorithm by name.
 
-    Names joined by + compose: "sync+robust" is sync with what robust changes. A trigger, a weighting or a policy may also be
-    a bare function: Python, numba's `@cfunc` or a scipy.LowLevelCallable. Parameters are ridge, delta, alpha_scale,
-    noise_scale (σ), theta_bound (B), C, D, every, R, corruption (C_p) and whatever
-    else the chosen parts take. One that no part has a use for is an error.
+    There is no problem to ask here, so noise_scale and R are 1 unless given, and corruption is 0.
+    `run` by name takes the problem's own with the practical preset. For the algorithm that it
+    would play, pass ``noise_scale=problem.noise_scale``.
 
-    Here no problem is there to ask: noise_scale and R are 1 unless given, and corruption 0. `run` by name takes the problem's own
-    with the practical preset, so give noise_scale=problem.noise_scale for the algorithm that it would play.
+    Parameters
+    ----------
+    variant : str or Variant
+        A registered name, or names joined by +: "sync+robust" is sync with what robust changes.
+    dim : int
+        d, the length of a context.
+    n_arms : int
+        K, the number of arms per round.
+    n_clients : int
+        M, the number of clients.
+    horizon : int or None
+        T, the number of pulls of all clients together. None if it is unknown: then the result is
+        a `Doubling`, an algorithm for 1024 pulls, then one for 2048, and so on, each from the
+        start. docs/federation.md says what that costs.
+    preset : {"practical", "theory"}
+        Which defaults the variant's keywords have.
+    policy, trigger, noise, weighting : str, plugin or callable, optional
+        A part that replaces the variant's own, by name or as an object. A trigger, a weighting or
+        a policy may be a function: Python, numba's ``@cfunc`` or a scipy.LowLevelCallable.
+    syncs : {"one", "all", "push"}, optional
+        Who syncs, as in `Variant`.
+    lazy : bool, optional
+        Whether decisions use the last download alone.
+    **parameters : float
+        Parameters of the parts: ridge, delta, alpha_scale, noise_scale (σ), theta_bound (B), C,
+        D, every, R, corruption (C_p) and what else the chosen parts take. A keyword that no part
+        takes is an error.
 
-    horizon=None says that nobody knows how many pulls there will be. What comes back is then a Doubling: an algorithm for 1024
-    pulls, after them one for 2048, and so on, each from nothing. `run` and `fedsuplin serve` take it; docs/federation.md has what
-    it costs.
+    Returns
+    -------
+    Algorithm or Doubling
+        A `Doubling` if the horizon is None.
 
-    >>> make("async", dim=4, n_arms=5, n_clients=2, horizon=1000, trigger="periodic", every=50).trigger
+    Raises
+    ------
+    UnknownName
+        For a name or a keyword that does not exist; the message lists the choices.
+    InvalidInput
+        For a value that can't be used.
+
+    Examples
+    --------
+    >>> import fedsuplin as fsl
+    >>> sizes = {"dim": 4, "n_arms": 5, "n_clients": 2, "horizon": 1000}
+    >>> fsl.make("async", **sizes, trigger="periodic", every=50).trigger
     Periodic(every=50)
-    >>> make("sync+robust", dim=4, n_arms=5, n_clients=2, horizon=1000, corruption=3).departures()[0]
+    >>> fsl.make("sync+robust", **sizes, corruption=3).departures()[0]
     'no theorem of the paper covers this composition'
     """
     check_preset(preset)
@@ -110,7 +146,7 @@ def make(
 
 
 def make_algorithm_from_spec(spec: Mapping[str, Any]) -> Algorithm | Doubling:
-    """The algorithm that a specification describes; its parts must be registered by name."""
+    """Make the algorithm that a specification describes. Its parts must be registered by name."""
     if "doubling" in spec:
         return Doubling.from_spec(spec)
     return assemble_from_spec(spec)
@@ -147,7 +183,7 @@ def assemble_for(
 
 
 def list_suitable_variants(problem: Problem) -> list[str]:
-    """The variants that can play a problem: those for fixed arms only where it has them."""
+    """Return the variants that can play a problem. Some need fixed arms."""
     fixed = getattr(problem, "fixed_arms", None) is not None
     names = plugins.names("variants")
     return [
@@ -158,6 +194,7 @@ def list_suitable_variants(problem: Problem) -> list[str]:
 
 
 def needs_fixed_arms(recipe: Variant) -> bool:
+    """Return whether the policy of a variant plans phases, which fixed arms are needed for."""
     policy = (
         plugins.factory("policies", recipe.policy)
         if isinstance(recipe.policy, str)

@@ -13,46 +13,91 @@ from .._shared.checks import check_positive
 from ..errors import InvalidInput
 from .design_solver import DesignProblem, find_core_set_weights, find_path_weights, thin_out_weights
 
-# A direction in which the singular value of the rows is below this part of the largest is not in their span: variances
-# along it would carry a rounding error above 1e-6, and nobody could check the design.
+# A direction in which the singular value of the rows is below this part of the largest is not in
+# their span: variances along it would have a rounding error above 1e-6, too much for a check.
 RANK_THRESHOLD = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Shares of the pulls for K arms. `value` is the largest variance max_a x_aᵀV(π)⁺x_a, `rank` the least it could be.
+    """Shares of the pulls for K arms.
 
-    >>> design = g_optimal([[1, 0], [0, 1], [0.8, 0.6]])
+    Parameters
+    ----------
+    weights : ndarray of shape (K,)
+        The share of each arm; they add up to 1.
+    value : float
+        The largest variance, max_a x_aᵀV(π)⁺x_a.
+    rank : int
+        The dimension of the arms' span: the least that `value` could be.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import find_g_optimal_design
+    >>> design = find_g_optimal_design([[1, 0], [0, 1], [0.8, 0.6]])
     >>> round(design.value, 5), design.rank
     (2.0, 2)
     """
 
-    weights: Floats  # K
+    weights: Floats
     value: float
     rank: int
 
 
 @dataclass(frozen=True, eq=False)
 class MultiDesign:
-    """Shares of each client's pulls for K arms. `value` is Σ_i max_a x_{i,a}ᵀV_a⁺x_{i,a}, `rank` the least it could be.
+    """Shares of each client's pulls for K arms.
 
-    >>> design = multi_client([[[1], [2]], [[3], [1]]])
+    Parameters
+    ----------
+    weights : ndarray of shape (M, K)
+        The share of each arm for each client; zero where an arm is not active.
+    value : float
+        Σ_i max_a x_{i,a}ᵀV_a⁺x_{i,a}.
+    rank : int
+        The least that `value` could be.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import find_multi_client_design
+    >>> design = find_multi_client_design([[[1], [2]], [[3], [1]]])
     >>> round(design.value, 5), design.rank
     (2.0, 2)
     """
 
-    weights: Floats  # M × K, zero where an arm is not active
+    weights: Floats
     value: float
     rank: int
 
 
 def find_g_optimal_design(arms: Any, *, tolerance: float = 1e-6) -> Design:
-    """The G-optimal design over K arms (K × d): value ≤ rank·(1 + tolerance), rank the dimension of the arms' span.
+    """Find the G-optimal design over K arms.
 
-    A tolerance of 1 stops at twice the optimum, with a support of a few times the rank. The span is the numerical one: see
-    RANK_THRESHOLD. Raises NumericalError when STEP_LIMIT steps do not reach the tolerance.
+    Its value is at most rank·(1 + tolerance). The span of the arms is the numerical one: a
+    direction with a singular value below 1e-10 of the largest does not count.
 
-    >>> g_optimal([[1, 0], [0, 2], [0.5, 0.5]]).weights.round(3).tolist()
+    Parameters
+    ----------
+    arms : array_like of shape (K, d)
+        The contexts of the arms.
+    tolerance : float, default 1e-6
+        The relative distance to the optimum. A tolerance of 1 stops at twice the optimum, with a
+        support of a few times the rank.
+
+    Returns
+    -------
+    Design
+        The shares of the arms.
+
+    Raises
+    ------
+    NumericalError
+        If the tolerance is not reached in 100 steps.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import find_g_optimal_design
+    >>> find_g_optimal_design([[1, 0], [0, 2], [0.5, 0.5]]).weights.round(3).tolist()
     [0.5, 0.5, 0.0]
     """
     arms = _read_floats("arms", arms, ("arms", "dim"))
@@ -64,22 +109,47 @@ def find_g_optimal_design(arms: Any, *, tolerance: float = 1e-6) -> Design:
         (_compute_span_coordinates(arms),), np.zeros(len(arms), dtype=np.intp), 1
     )
     weights = thin_out_weights(problem, find_core_set_weights(problem, tolerance), tolerance)
-    return Design(weights, problem.value(weights), problem.rank)
+    return Design(weights, problem.compute_value(weights), problem.rank)
 
 
 def find_multi_client_design(
     contexts: Any, active: Any = None, *, shared: bool = False, tolerance: float = 1e-6
 ) -> MultiDesign:
-    """The design of M clients with the contexts x_{i,a} (M × K × d), each over the arms of its own that are `active` (M × K).
+    """Find the design of M clients that each have their own contexts.
 
-    Maximises Σ_a ln det V_a, V_a = Σ_i π_{i,a} x_{i,a} x_{i,a}ᵀ on the span of arm a's active contexts, since each arm has
-    its own θ_a. Then Σ_i max_a x_{i,a}ᵀV_a⁺x_{i,a} = Σ_a rank V_a (Huang et al. 2021, Fed-PE), and value ≤ rank·(1 + tolerance).
-    With `shared`, all arms have one θ: the same with one block V = Σ_{i,a} π_{i,a} x_{i,a} x_{i,a}ᵀ.
+    Maximises Σ_a ln det V_a, where V_a = Σ_i π_{i,a} x_{i,a} x_{i,a}ᵀ on the span of arm a's active
+    contexts, since each arm has its own θ_a. At the optimum Σ_i max_a x_{i,a}ᵀV_a⁺x_{i,a} =
+    Σ_a rank V_a (Huang et al. 2021, Fed-PE); the value found is at most rank·(1 + tolerance).
 
-    Contexts that are not active are not looked at. A client whose active contexts are all zero spreads its pulls evenly.
+    Parameters
+    ----------
+    contexts : array_like of shape (M, K, d)
+        The context x_{i,a} of each client and arm.
+    active : array_like of bool, shape (M, K), optional
+        Which arms each client may play; all if left out. Other contexts are not read. A client
+        whose active contexts are all zero spreads its pulls evenly.
+    shared : bool, default False
+        All arms have one θ: one block V = Σ_{i,a} π_{i,a} x_{i,a} x_{i,a}ᵀ takes the place of V_a.
+    tolerance : float, default 1e-6
+        The relative distance to the optimum.
 
-    >>> contexts = [[[1, 0], [1, 0]], [[0, 1], [2, 0]]]  # for arm 0 both clients are needed, for arm 1 the second tells more
-    >>> multi_client(contexts).weights.round(3).tolist()
+    Returns
+    -------
+    MultiDesign
+        The shares of each client's arms.
+
+    Raises
+    ------
+    NumericalError
+        If the tolerance is not reached in 100 steps.
+
+    Examples
+    --------
+    Arm 0 needs both clients. For arm 1 the second client's longer context says more.
+
+    >>> from fedsuplin.plugin import find_multi_client_design
+    >>> contexts = [[[1, 0], [1, 0]], [[0, 1], [2, 0]]]
+    >>> find_multi_client_design(contexts).weights.round(3).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
     contexts = _read_floats("contexts", contexts, ("clients", "arms", "dim"))
@@ -101,11 +171,11 @@ def find_multi_client_design(
     weights = active / active.sum(axis=1, keepdims=True)
     weights[informed] = 0.0
     weights[clients, arms] = found
-    return MultiDesign(weights, problem.value(found), problem.rank)
+    return MultiDesign(weights, problem.compute_value(found), problem.rank)
 
 
 def _locate_blocks(informative: Flags, shared: bool) -> list[tuple[NDArray[np.intp], ...]]:
-    """The (clients, arms) of each block's rows: all in one, or those of each arm that has any."""
+    """Return the (clients, arms) of each block's rows: one block, or one per arm that has any."""
     if shared:
         return [np.nonzero(informative)]
     columns = [np.flatnonzero(column) for column in informative.T]
@@ -115,15 +185,17 @@ def _locate_blocks(informative: Flags, shared: bool) -> list[tuple[NDArray[np.in
 
 
 def _compute_span_coordinates(rows: Floats) -> Floats:
-    """The rows in coordinates of their span in which Σ_p x_p x_pᵀ = I; variances are the same in all coordinates.
+    """Return the rows in coordinates of their span in which Σ_p x_p x_pᵀ = I.
 
-    The largest entry is divided out first: a singular value of floats need not be one, if they are near the largest float.
+    Variances are the same in all coordinates. The largest entry is divided out first: the singular
+    values of rows near the largest float could overflow.
     """
     left, singular, _ = np.linalg.svd(rows / np.abs(rows).max(), full_matrices=False)
     return np.ascontiguousarray(left[:, singular > RANK_THRESHOLD * singular[0]])
 
 
 def _read_array(name: str, values: Any, axes: tuple[str, ...]) -> AnyArray:
+    """Return values as an array with these axes, none of them empty."""
     shape = f"({', '.join(axes)})"
     try:
         array = np.asarray(values)
@@ -137,6 +209,7 @@ def _read_array(name: str, values: Any, axes: tuple[str, ...]) -> AnyArray:
 
 
 def _read_floats(name: str, values: Any, axes: tuple[str, ...]) -> Floats:
+    """Return values as an array of real numbers with these axes."""
     array = _read_array(name, values, axes)
     if array.dtype.kind not in "fiu":
         raise InvalidInput(f"{name} must be real numbers, not {array.dtype}")
@@ -144,7 +217,7 @@ def _read_floats(name: str, values: Any, axes: tuple[str, ...]) -> Floats:
 
 
 def _refuse_infinite(name: str, array: Floats, where: Any = True) -> None:
-    """Raises when there is a NaN or an infinity in a row of the array that `where` is true for."""
+    """Raise an error for NaN or infinity in a row of the array for which `where` is true."""
     bad = np.argwhere(~np.isfinite(array).all(axis=-1) & where)
     if len(bad):
         place = tuple(bad[0].tolist())
@@ -154,12 +227,14 @@ def _refuse_infinite(name: str, array: Floats, where: Any = True) -> None:
 
 
 def _check_active(active: Any, shape: tuple[int, int]) -> Flags:
+    """Return which arms are active for each client; every client needs one."""
     if active is None:
         return np.ones(shape, dtype=bool)
     given: Flags = _read_array("active", active, ("clients", "arms"))
     if given.dtype != bool or given.shape != shape:
         raise InvalidInput(
-            f"active must be booleans of the shape {shape}, as the contexts, not {given.dtype} of {given.shape}"
+            f"active must be booleans of the shape {shape}, as the contexts, "
+            f"not {given.dtype} of {given.shape}"
         )
     without = np.flatnonzero(~given.any(axis=1))
     if len(without):

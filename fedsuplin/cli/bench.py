@@ -1,13 +1,11 @@
-"""The options of the command line, in groups, with the small click classes that print them under headings."""
+"""`fedsuplin bench`: measure this machine."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
 
 from .._shared.terminal import make_console, print_json
 from ..microbench.machine import read_load
@@ -17,16 +15,15 @@ from ..microbench.settings import FULL, QUICK
 from ..microbench.tables import make_tables
 from .manuals import BENCH
 from .options import JSON_OPTION, make_markdown_option
-from .output import check_folder
+from .output import check_folder, make_progress
 from .sections import SectionedCommand, add_options, make_option_factory
 
 MEASURING_OPTIONS = [
     make_option_factory("Measuring")(
-        "--quick", is_flag=True, help="A few seconds instead of half a minute, and less exact."
+        "--quick", is_flag=True, help="Take a few seconds instead of half a minute; less exact."
     ),
     make_markdown_option(
-        "--markdown",
-        "Write a page in Markdown, which also says on which machine, when and how busy it was.",
+        "Write a page in Markdown, which also names the machine, the date and the load."
     ),
 ]
 
@@ -34,18 +31,16 @@ MEASURING_OPTIONS = [
 @click.command("bench", cls=SectionedCommand, manual=BENCH)
 @add_options(MEASURING_OPTIONS, JSON_OPTION)
 def bench_command(quick: bool, markdown: Path | None, as_json: bool) -> None:
-    """Measure what this machine does: a round and a layer by size, share of the FMA peak, a sync, drawing, memory.
+    """Measure this machine: the cost of a round and of a layer by size, the share of the FMA
+    peak, a sync, drawing, and memory.
 
-    Times are of one core, the best of several, and what is compared is measured side by side. Takes half a minute.
+    Times are of one core, the best of several. What is compared is measured side by side.
+    Takes half a minute.
     """
     if markdown is not None:
         check_folder(markdown.parent)
     busy = read_load()
-    columns = (TextColumn("measuring {task.description}"), BarColumn())
-    bar = Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    )
-    with bar:
+    with make_progress(TextColumn("measuring {task.description}"), BarColumn()) as bar:
         task = bar.add_task("the FMA peak", total=None)
         numbers = measure_all(
             QUICK if quick else FULL,

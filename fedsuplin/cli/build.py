@@ -101,7 +101,7 @@ def build_live_algorithm(variant: str, given: dict[str, Any]) -> Algorithm | Dou
 
 
 def read_parts(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts that options replace, by the names they have in a Variant; None keeps one."""
+    """Return the parts that options replace, by their names in a Variant; None keeps a part."""
     return {part: given[option] for option, part in PART_KEYWORDS.items()}
 
 

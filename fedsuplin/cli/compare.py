@@ -1,21 +1,17 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""`fedsuplin compare`: play several policies on one problem."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.progress import TextColumn
 from rich.table import Table
 
 from .._shared.checks import check_positive_integer
 from .._shared.terminal import make_console, print_json
-from ..errors import MissingExtra
 from ..study.comparison import Comparison, compare
 from .build import BUILD_KEYWORDS, build_comparison
 from .completing import complete_variants
@@ -23,12 +19,19 @@ from .exit_codes import INTERRUPTED
 from .manuals import COMPARE
 from .options import (
     CONSTANT_OPTIONS,
-    PROBLEM_OPTIONS,
     SIZE_OPTIONS,
     make_output_options,
+    make_problem_options,
     name_options_in_errors,
 )
-from .output import check_folder, format_value_and_error, make_progress_bar
+from .output import (
+    check_folder,
+    format_value_and_error,
+    make_progress_bar,
+    make_table,
+    print_notices_and_files,
+    write_figure,
+)
 from .sections import SectionedCommand, add_options, make_option_factory
 
 _comparing_option = make_option_factory("Comparing")
@@ -38,15 +41,15 @@ COMPARING_OPTIONS = [
         type=int,
         default=10,
         metavar="N",
-        help="Runs of each policy, seeds --seed and on. [default: 10]",
+        help="Runs of each policy; their seeds begin at --seed. [default: 10]",
     ),
     _comparing_option(
         "--bounds",
         is_flag=True,
-        help="Draw the bounds of the paper's Table 1 as dashed lines (with the constant 1).",
+        help="Draw the bounds of the paper's Table 1 as dashed lines, with the constant 1.",
     ),
     _comparing_option(
-        "--threads", type=int, metavar="N", help="Runs at a time. [default: one a core]"
+        "--threads", type=int, metavar="N", help="Runs at a time. [default: one per core]"
     ),
 ]
 
@@ -60,7 +63,7 @@ COMPARING_OPTIONS = [
 @add_options(
     COMPARING_OPTIONS,
     SIZE_OPTIONS,
-    PROBLEM_OPTIONS,
+    make_problem_options("synthetic", "gaussian"),
     CONSTANT_OPTIONS,
     make_output_options("nothing is written"),
 )
@@ -77,10 +80,11 @@ def compare_command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Play POLICIES on the same problem with the same seeds: means with standard errors, and the paper's Table 1, measured.
+    """Play POLICIES on the same problem with the same seeds. Shows means with standard errors,
+    and the paper's Table 1 with what was measured.
 
-    A constant such as --alpha-scale goes to every policy that takes it; without one, each has its preset's. Ctrl-C keeps the
-    runs that were finished.
+    A constant such as --alpha-scale goes to every policy that takes it; without one, each policy
+    has its preset's. Ctrl-C keeps the runs that were finished.
     """
     if out is not None:
         check_folder(out)
@@ -97,12 +101,10 @@ def compare_command(
             progress=lambda done, total, name: bar.update(task, completed=done, description=name),
             **keywords,
         )
-    if (
-        out is not None and found.runs
-    ):  # of nothing there are no files: those of an earlier comparison stay
+    files: list[Path] = []
+    notices: list[str] = []
+    if out is not None and found.runs:  # without runs, the files of an earlier comparison stay
         files, notices = write_comparison_files(found, out, bounds)
-    else:
-        files, notices = [], []
     print_comparison(found, files, notices, as_json=as_json, quiet=quiet)
     if not found.complete:
         context.exit(INTERRUPTED)
@@ -111,7 +113,7 @@ def compare_command(
 def print_comparison(
     found: Comparison, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool
 ) -> None:
-    """Tables or JSON, and where the files are."""
+    """Print the tables of a comparison and its files, or JSON."""
     notices = [*notices, *([] if found.complete else [describe_stopped_comparison(found)])]
     if as_json:
         data = {
@@ -124,19 +126,16 @@ def print_comparison(
         return
     if quiet:
         return
-    out = make_console()
+    console = make_console()
     if found.runs:
-        out.print(make_comparison_table(found))
+        console.print(make_comparison_table(found))
     if any(row["system"] for row in found.rows()):
-        out.print(make_table_1(found))
-    for notice in notices:
-        out.print(notice, style="yellow")
-    for file in files:
-        out.print(f"wrote {file}")
+        console.print(make_table_1(found))
+    print_notices_and_files(console, notices, files)
 
 
 def describe_stopped_comparison(found: Comparison) -> str:
-    """What Ctrl-C left of a comparison, in words."""
+    """Describe what Ctrl-C left of a comparison."""
     if not found.runs:
         return "stopped before any run was finished: nothing was written"
     without = [policy for policy in found.algorithms if policy not in found.runs]
@@ -146,11 +145,11 @@ def describe_stopped_comparison(found: Comparison) -> str:
 
 
 def make_comparison_table(found: Comparison) -> Table:
-    """Least regret first."""
+    """Make the table of a comparison, with the least regret first."""
     algorithm = next(iter(found.algorithms.values()))
     setting = algorithm.setting
-    sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}, preset {algorithm.preset}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{sizes}\n{found.description}")
+    sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}"
+    table = make_table(f"{sizes}, preset {algorithm.preset}\n{found.description}")
     for heading in ("policy", "regret", "% of uniform", "communication", "kB sent", "µs"):
         table.add_column(
             heading, justify="left" if heading == "policy" else "right", overflow="fold"
@@ -169,12 +168,8 @@ def make_comparison_table(found: Comparison) -> Table:
 
 
 def make_table_1(found: Comparison) -> Table:
-    """The paper's Table 1: each system's orders, and what was measured."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title="Table 1 of the paper: orders of growth, and measured",
-    )
+    """Make the paper's Table 1: the orders of each system, and what was measured."""
+    table = make_table("Table 1 of the paper: orders of growth, and measured")
     for heading in ("policy", "system and arms", "regret", "measured", "communication", "measured"):
         table.add_column(
             heading,
@@ -194,10 +189,9 @@ def make_table_1(found: Comparison) -> Table:
 def write_comparison_files(
     found: Comparison, folder: Path, bounds: bool
 ) -> tuple[list[Path], list[str]]:
-    """Table, curves and figure; what was written, and what to install for what was not."""
+    """Write table, curves and figure; return the files, and notices about missing ones."""
     files = [found.write_csv(folder / "comparison.csv"), found.write_curves(folder / "curves.csv")]
-    try:
-        found.plot(folder / "comparison.png", bounds=bounds)
-    except MissingExtra as error:
-        return files, [f"no figure: {error}"]
-    return [*files, folder / "comparison.png"], []
+    figures, notices = write_figure(
+        functools.partial(found.plot, bounds=bounds), folder / "comparison.png"
+    )
+    return [*files, *figures], notices

@@ -1,6 +1,6 @@
-"""What a shell completes after TAB: the names that are installed. The rest is click's own.
+"""Names that a shell completes after TAB.
 
-A plugin that fails to load, warns or prints says nothing here: completion goes on with what there is.
+A plugin that fails to load, warns or prints is ignored here, and the other names are completed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def make_name_completer(kind: str) -> Completer:
-    """The registered names of a kind ("triggers", "variants", …), each with the first line of what it is."""
+    """Return a completer of the registered names of a kind ("triggers", "variants", …)."""
 
     def complete(
         context: click.Context, parameter: click.Parameter, incomplete: str
@@ -38,34 +38,35 @@ def make_name_completer(kind: str) -> Completer:
 def complete_variants(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Variants; after a +, what it composes with."""
+    """Complete the name of a variant, also after the + of a composition."""
     before, plus, last = incomplete.rpartition("+")
     found = make_name_completer("variants")(context, parameter, last)
     return [CompletionItem(f"{before}{plus}{item.value}", help=item.help) for item in found]
 
 
 def make_word_completer(*known: str) -> Completer:
-    """These, where an option takes other things besides."""
+    """Return a completer of a few words, for an option that takes other values too."""
     return lambda context, parameter, incomplete: [
         CompletionItem(word) for word in known if word.startswith(incomplete)
     ]
 
 
 def list_registered_names(kind: str) -> Iterable[str]:
+    """Return the registered names of a kind, without what plugins print or warn."""
     with warnings.catch_warnings(), silence_output():
         warnings.simplefilter("ignore")
         return plugins.names(kind)
 
 
 def describe_plugin_or_none(kind: str, name: str) -> str | None:
-    """None where whoever registered it fails to say."""
+    """Return the description of a plugin, or None if asking for it fails."""
     with silence_output(), contextlib.suppress(Exception):
         return describe_plugin(plugins, kind, name)
     return None
 
 
 def describe_plugin(registry: Registry, kind: str, name: str) -> str:
-    """Of the docstring; a variant is data, and has its summary instead."""
+    """Return the first line of a plugin's docstring, or of a variant's summary."""
     factory = registry.factory(kind, name)
     try:
         text = (
@@ -80,6 +81,6 @@ def describe_plugin(registry: Registry, kind: str, name: str) -> str:
 
 @contextlib.contextmanager
 def silence_output() -> Iterator[None]:
-    """What plugins print would be taken for names."""
+    """Discard what plugins print: a shell would take it for names."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield

@@ -1,7 +1,4 @@
-"""What a shell completes after TAB: the names that are installed. The rest is click's own.
-
-A plugin that fails to load, warns or prints says nothing here: completion goes on with what there is.
-"""
+"""`fedsuplin completion`: print the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -23,8 +20,9 @@ COMPLETION_VARIABLE = "_FEDSUPLIN_COMPLETE"
 @click.argument("shell", metavar="SHELL", type=click.Choice(SHELLS))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print the script that makes TAB complete commands, options and names in SHELL: variants, triggers, weightings, noise
-    models, arrivals, problems and experiments, those of plugins too.
+    """Print the script that makes TAB complete in SHELL: commands, options, and the names of
+    variants, triggers, weightings, noise models, arrivals, problems and experiments, also those
+    of plugins.
 
     \b
     bash (4.4 or newer), in ~/.bashrc:
@@ -38,7 +36,7 @@ def completion_command(context: click.Context, shell: str) -> None:
 
 
 def make_completion_script(command: click.Command, shell: str) -> str:
-    """What to run in the shell for TAB to work there."""
-    made = get_completion_class(shell)
-    assert made is not None, shell
-    return made(command, {}, "fedsuplin", COMPLETION_VARIABLE).source()
+    """Return the script that a shell has to run for TAB to work."""
+    script_class = get_completion_class(shell)
+    assert script_class is not None, shell
+    return script_class(command, {}, "fedsuplin", COMPLETION_VARIABLE).source()

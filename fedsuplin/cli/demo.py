@@ -1,4 +1,4 @@
-"""The commands of a live federation: `fedsuplin serve`, `fedsuplin tokens` and `fedsuplin demo federation`."""
+"""`fedsuplin demo`: watch a federation on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _demo_option = make_option_factory("What is played")
 
 @click.group("demo", cls=SectionedGroup, manual=DEMO)
 def demo_command() -> None:
-    """Something to watch: for now a live federation."""
+    """Something to watch: a live federation, for now."""
 
 
 @demo_command.command(
@@ -37,35 +37,35 @@ def demo_command() -> None:
             type=click.IntRange(1),
             default=1000,
             metavar="N",
-            help="Of each client. [default: 1000]",
+            help="Pulls of each client. [default: 1000]",
         ),
         _demo_option(
             "--seconds",
             type=click.FloatRange(0),
             default=30.0,
             metavar="S",
-            help="In which they are played. [default: 30]",
+            help="Seconds that the pulls are spread over. [default: 30]",
         ),
         _demo_option(
             "--kill-every",
             type=click.FloatRange(0),
             default=4.0,
             metavar="S",
-            help="Seconds between kills, about; 0 kills nobody. [default: 4]",
+            help="Average seconds between kills; 0 for no kills. [default: 4]",
         ),
         _demo_option(
             "--variant",
             default="async",
             metavar="NAME",
             shell_complete=complete_variants,
-            help="async, sync, fedlinucb, … [default: async]",
+            help="What to play: async, sync, fedlinucb, … [default: async]",
         ),
         _demo_option(
             "--seed",
             type=click.IntRange(0),
             default=0,
             metavar="N",
-            help="Of everything that is drawn. [default: 0]",
+            help="Seed of all random numbers. [default: 0]",
         ),
         *JSON_OPTION,
     ]
@@ -81,12 +81,14 @@ def demo_federation_command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Start a server and several clients on this machine, each a process, and show regret and communication as they play.
+    """Start a server and several clients on this machine, each in its own process, and show
+    regret and communication as they play.
 
-    Now and then one of them is killed (SIGKILL) and started again from its store. At the end the server's sums are compared
-    with all that was observed. With --json what happens is told on standard error.
+    Now and then one of them is killed (SIGKILL) and started again from its store. At the end the
+    server's sums are compared with what the clients observed. With --json the events are printed
+    to standard error.
     """
-    from ..federation.demo.demo import run_demo  # needs what --help does not
+    from ..federation.demo.demo import run_demo  # needs an extra, which --help does not
 
     was_right = run_demo(
         variant,

@@ -1,4 +1,4 @@
-"""The command `fedsuplin`: options in, a problem and an algorithm made of them, a run, and what `report.py` tells."""
+"""The command `fedsuplin`: load a command by its name, and turn errors into exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import manuals
 from .exit_codes import INTERRUPTED
 from .sections import SectionedGroup
 
-# Every command by its name. The command NAME is the function NAME_command of the module NAME of this package.
+# The manual of each command. The command NAME is the function NAME_command of the module NAME.
 COMMANDS = {
     "bench": manuals.BENCH,
     "compare": manuals.COMPARE,
@@ -36,9 +36,9 @@ COMMANDS = {
 
 
 class Commands(SectionedGroup):
-    """Loads a command when it is called, and turns whatever goes wrong in it into one line and an exit code.
+    """Import a command when it is called, and turn its errors into one line and an exit code.
 
-    Until then a stub stands for each command, so that `fedsuplin --help` imports none of them.
+    Until then a stub stands for each command, so `fedsuplin --help` imports none of them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -49,10 +49,12 @@ class Commands(SectionedGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Replace the stub of the command that was called by the command itself."""
         name, stub, rest = super().resolve_command(ctx, args)
         return name, stub and load_command(stub.name or ""), rest
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; print warnings to standard error, one line each."""
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: click.echo(f"Warning: {message}", err=True)
             try:
@@ -77,32 +79,36 @@ class Commands(SectionedGroup):
 
 
 def load_command(name: str) -> click.Command:
-    """Import the module of a command, and give the command."""
+    """Import the module of a command and return the command."""
     module = importlib.import_module(f".{name}", __package__)
     command: click.Command = getattr(module, f"{name}_command")
     return command
 
 
 class WrongUse(click.ClickException):
-    """What was asked for can't be done."""
+    """An error that ends the command with exit code 2."""
 
     exit_code = 2
 
 
 def make_click_error(message: str, exit_code: int) -> click.ClickException:
+    """Return the exception that prints a message and ends the command with an exit code."""
     return WrongUse(message) if exit_code == WrongUse.exit_code else click.ClickException(message)
 
 
 def guess_file(error: OSError) -> str:
-    """Where it happened when the error does not say: every file that we write says its name."""
+    """Guess which file an error without a file name is about.
+
+    Errors from files that we write have the name, so a full disk means standard output.
+    """
     return "standard output" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EIO) else "a file"
 
 
 def show_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    """What a report of a bug should have in it; the version alone is the last word of the first line."""
+    """Print the versions that a bug report needs; ours is the last word of the first line."""
     if not wanted or context.resilient_parsing:
         return
-    from ..simulation.recorder import list_software_versions  # --help does without
+    from ..simulation.recorder import list_software_versions  # not needed for --help
 
     used = list_software_versions(norms.default())
     click.echo(f"fedsuplin, version {used['fedsuplin']}")
@@ -123,23 +129,21 @@ def show_version(context: click.Context, parameter: click.Parameter, wanted: boo
     expose_value=False,
     is_eager=True,
     callback=show_version,
-    help="Show the version, those of Python, NumPy and SciPy, and the compiled kernels in use.",
+    help="Show the versions of fedsuplin, Python, NumPy and SciPy, and the kernels in use.",
 )
 @click.pass_obj
-def root_command(give_back_ctrl_c: Callable[[], Any] | None) -> None:
-    """Federated linear bandits at compiled speed: FedSupLinUCB in its four variants, everything the paper compares it with,
-    and whatever plugins add; simulated, or live between machines.
+def root_command(restore_ctrl_c: Callable[[], Any] | None) -> None:
+    """Federated linear bandits at compiled speed: the four variants of FedSupLinUCB, the
+    algorithms that the paper compares it with, and those of plugins. Simulated, or live between
+    machines.
 
-    `fedsuplin COMMAND --help` has each command's options, examples and files.
+    `fedsuplin COMMAND --help` shows the options of a command, examples, and the files it writes.
     """
-    if give_back_ctrl_c is not None:  # everything that the command needs is imported by now
-        give_back_ctrl_c()
+    if restore_ctrl_c is not None:  # the command's module is imported by now
+        restore_ctrl_c()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="replace"
-            )  # where there is no µ or θ, ? instead of an exception
+            stream.reconfigure(errors="replace")  # print ? where the encoding has no µ or θ
     if norms.default() not in norms.available():
-        raise InvalidInput(
-            f"FEDSUPLIN_KERNELS is {norms.default()!r}; this CPU runs {' and '.join(norms.available())}"
-        )
+        available = " and ".join(norms.available())
+        raise InvalidInput(f"FEDSUPLIN_KERNELS is {norms.default()!r}; this CPU runs {available}")

@@ -1,4 +1,4 @@
-"""The options of the command line, in groups, with the small click classes that print them under headings."""
+"""Options that several commands share, and how their values are parsed."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
 def read_defaults(*groups: list[Decorator]) -> dict[str, Any]:
-    """The values that groups of options have when none of them is typed."""
+    """Return the values that groups of options have when none of them is typed."""
     command = click.command()(add_options(*groups)(lambda **_: None))
     return command.make_context("defaults", []).params
 
 
 def format_flag(option: str) -> str:
+    """Return an option as it is typed: noise_scale is --noise-scale."""
     return "--" + option.replace("_", "-")
 
 
 @contextlib.contextmanager
 def name_options_in_errors(keywords: Mapping[str, str]) -> Iterator[None]:
-    """An error about a keyword of the library is told as one about the option that it came from (`keywords` by option)."""
+    """Name the option, not the library's keyword, in errors; `keywords` has one per option."""
     try:
         yield
     except InvalidInput as error:
-        error.args = (
-            replace_keywords_by_flags(
-                str(error), {keyword: format_flag(option) for option, keyword in keywords.items()}
-            ),
-        )
+        flags = {keyword: format_flag(option) for option, keyword in keywords.items()}
+        error.args = (replace_keywords_by_flags(str(error), flags),)
         raise
 
 
 def replace_keywords_by_flags(message: str, flags: Mapping[str, str]) -> str:
-    """What is wrong comes first in a message; the names of sizes are no words of English, and may be anywhere.
+    """Replace a keyword at the start of a message, and n_arms and n_clients anywhere.
 
-    >>> in_options("every must be divisible by n_clients", {"every": "--checkpoint-every", "n_clients": "--clients"})
+    Elsewhere a keyword such as "every" may be an English word.
+
+    >>> flags = {"every": "--checkpoint-every", "n_clients": "--clients"}
+    >>> replace_keywords_by_flags("every must be divisible by n_clients", flags)
     '--checkpoint-every must be divisible by --clients'
     """
     named = "|".join(
@@ -58,7 +59,7 @@ def replace_keywords_by_flags(message: str, flags: Mapping[str, str]) -> str:
 
 
 def parse_value(context: click.Context, parameter: click.Parameter, text: str) -> Any:
-    """A number, true or false, or the word itself."""
+    """Parse a value of --set: a number, true or false, or else a word."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -70,7 +71,7 @@ def parse_value(context: click.Context, parameter: click.Parameter, text: str) -
 def parse_pairs(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Any]:
-    """key=value of --set."""
+    """Parse the KEY=VALUE pairs of --set."""
     found: dict[str, Any] = {}
     for value in values:
         key, equals, text = value.partition("=")
@@ -83,27 +84,28 @@ def parse_pairs(
 def parse_whole_number(
     context: click.Context, parameter: click.Parameter, value: float
 ) -> int | float:
-    """1e6, which is a float when it is typed, as the whole number that it is; the library judges any other."""
+    """Parse a size: 1e6 becomes the integer 1000000; the library refuses what is not whole."""
     return int(value) if float(value).is_integer() else value
 
 
 def parse_whole_number_if_given(
     context: click.Context, parameter: click.Parameter, value: float | None
 ) -> int | float | None:
+    """Parse a size that may be left out."""
     return None if value is None else parse_whole_number(context, parameter, value)
 
 
 def parse_number_or_word(
     context: click.Context, parameter: click.Parameter, value: str
 ) -> float | str:
-    """--record: a number (1e6 works) or a word; `run` judges which it takes."""
+    """Parse --record: a number or a word; the library refuses words that it does not have."""
     try:
         return float(value)
     except ValueError:
         return value
 
 
-# Sizes are floats here, so that 1e6 can be typed; the library insists on whole numbers.
+# Sizes are floats here, so that 1e6 can be typed; the library refuses what is not whole.
 _size_option = make_option_factory("Sizes (the defaults are the paper's setting)")
 SIZE_OPTIONS = [
     _size_option(
@@ -112,7 +114,7 @@ SIZE_OPTIONS = [
         callback=parse_whole_number,
         default=25,
         metavar="d",
-        help="Dimension of contexts. [default: 25]",
+        help="Dimension of the contexts. [default: 25]",
     ),
     _size_option(
         "--arms",
@@ -120,7 +122,7 @@ SIZE_OPTIONS = [
         callback=parse_whole_number,
         default=20,
         metavar="K",
-        help="Arms a round. [default: 20]",
+        help="Arms per round. [default: 20]",
     ),
     _size_option(
         "--clients",
@@ -128,7 +130,7 @@ SIZE_OPTIONS = [
         callback=parse_whole_number,
         default=20,
         metavar="M",
-        help="Clients. [default: 20]",
+        help="Number of clients. [default: 20]",
     ),
     _size_option(
         "--horizon",
@@ -139,39 +141,26 @@ SIZE_OPTIONS = [
         help="Pulls of all clients together. [default: 40000]",
     ),
 ]
-_problem_option = make_option_factory("The problem that is played")
-PROBLEM_OPTIONS = [
-    _problem_option(
-        "--problem",
-        metavar="NAME",
-        shell_complete=make_name_completer("problems"),
-        help="synthetic, fixed-arms or a plugin's, which takes the sizes and options below that it has a use for. "
-        "[default: synthetic; fixed-arms for policies that need them]",
-    ),
+_problem_option = make_option_factory("The problem")
+SYNTHETIC_OPTIONS = [
     _problem_option(
         "--contexts",
         type=click.Choice(CONTEXT_LAWS),
         default="sphere",
-        help="Law of contexts. [default: sphere]",
+        help="Distribution of contexts. [default: sphere]",
     ),
     _problem_option(
         "--arrival",
         metavar="NAME",
         shell_complete=make_name_completer("arrivals"),
-        help="Who plays when: random, round-robin, click-leave or a plugin's. "
-        "[default: random; round-robin where all clients sync]",
-    ),
-    _problem_option(
-        "--noise",
-        metavar="NAME",
-        shell_complete=make_name_completer("noise_models"),
-        help="gaussian, bounded, corrupted or a plugin's. [default: what the variant is made for]",
+        help="Who plays when: random, round-robin, click-leave, or a plugin's. "
+        "[default: random; round-robin where all clients sync together]",
     ),
     _problem_option(
         "--noise-scale",
         type=float,
         metavar="SD",
-        help="Its standard deviation (not of bounded). [default: 0.1]",
+        help="Standard deviation of noise that is not bounded. [default: 0.1]",
     ),
     _problem_option(
         "--bound", type=float, metavar="R", help="Bound of bounded noise. [default: 1]"
@@ -180,11 +169,39 @@ PROBLEM_OPTIONS = [
         "--budget",
         type=float,
         metavar="C_p",
-        help=f"What the adversary of corrupted noise may add in all. [default: {DEFAULT_BUDGET:g}]",
+        help="What the adversary of corrupted noise may add in total. "
+        f"[default: {DEFAULT_BUDGET:g}]",
     ),
-    _problem_option("--seed", type=int, default=0, help="Of everything random. [default: 0]"),
+    _problem_option(
+        "--seed", type=int, default=0, metavar="N", help="Seed of all random numbers. [default: 0]"
+    ),
 ]
-_algorithm_option = make_option_factory("The algorithm and what it assumes")
+
+
+def make_problem_options(problem: str, noise: str) -> list[Decorator]:
+    """Make the options of a problem; the arguments describe the defaults of two of them."""
+    return [
+        _problem_option(
+            "--problem",
+            metavar="NAME",
+            shell_complete=make_name_completer("problems"),
+            help="What to play on: synthetic, fixed-arms, or a plugin's problem, which takes some "
+            f"of the sizes and of the options below. [default: {problem}]",
+        ),
+        _problem_option(
+            "--noise",
+            metavar="NAME",
+            shell_complete=make_name_completer("noise_models"),
+            help=f"Noise: gaussian, bounded, corrupted, or a plugin's. [default: {noise}]",
+        ),
+        *SYNTHETIC_OPTIONS,
+    ]
+
+
+PROBLEM_OPTIONS = make_problem_options(
+    "synthetic; fixed-arms for policies that need fixed arms", "the noise that VARIANT is made for"
+)
+_algorithm_option = make_option_factory("The algorithm, and what it assumes")
 PART_OPTIONS = [
     _algorithm_option(
         "--policy",
@@ -208,33 +225,36 @@ PART_OPTIONS = [
         "--assume",
         metavar="NAME",
         shell_complete=make_name_completer("noise_models"),
-        help="Another noise model to take radii and widths from: gaussian, bounded, … [default: the variant's]",
+        help="Another noise model for radii and widths: gaussian, bounded, … "
+        "[default: the variant's]",
     ),
     _algorithm_option(
         "--syncs",
         type=click.Choice(list(SYNCS)),
-        help="Who syncs: one client, all after a round, or one and a push. [default: the variant's]",
+        help="Who syncs: one client; all after a round; or one, and the server pushes. "
+        "[default: the variant's]",
     ),
     _algorithm_option(
         "--lazy/--eager",
         default=None,
-        help="Decide from the last download alone, or from all that was gathered. [default: the variant's]",
+        help="Decide from the last download alone, or also from later observations. "
+        "[default: the variant's]",
     ),
 ]
 
 
 def make_assumption_options(sigma: str, bound: str, corruption: str) -> list[Decorator]:
-    """What an algorithm may be told of the noise; in words where it is from if it is not told."""
+    """Make the options for assumptions about noise; the arguments describe their defaults."""
     return [
-        _algorithm_option("--sigma", type=float, help=f"Noise level assumed. [default: {sigma}]"),
+        _algorithm_option("--sigma", type=float, help=f"Assumed noise level. [default: {sigma}]"),
         _algorithm_option(
-            "--R", "-R", "R", type=float, help=f"Noise bound assumed. [default: {bound}]"
+            "--R", "-R", "R", type=float, help=f"Assumed bound on noise. [default: {bound}]"
         ),
         _algorithm_option(
             "--corruption",
             type=float,
             metavar="C_p",
-            help=f"Corruption assumed. [default: {corruption}]",
+            help=f"Assumed corruption. [default: {corruption}]",
         ),
     ]
 
@@ -244,7 +264,7 @@ PRESET_OPTION = [
         "--preset",
         type=click.Choice(PRESETS),
         default="practical",
-        help="Constants not given. [default: practical]",
+        help="Where constants that are not given come from. [default: practical]",
     ),
 ]
 OTHER_CONSTANT_OPTIONS = [
@@ -280,7 +300,8 @@ OTHER_CONSTANT_OPTIONS = [
         "--every",
         type=int,
         metavar="N",
-        help="Of the periodic trigger: pulls, or rounds where all sync. [default: 100]",
+        help="Period of the periodic trigger, in pulls, or in rounds where all clients sync. "
+        "[default: 100]",
     ),
     _algorithm_option(
         "--set",
@@ -288,13 +309,14 @@ OTHER_CONSTANT_OPTIONS = [
         multiple=True,
         callback=parse_pairs,
         metavar="KEY=VALUE",
-        help="Any other parameter: of a part of the algorithm, of the problem, its noise or its arrival. May be repeated.",
+        help="Any other parameter of the algorithm, the problem, its noise or its arrival. "
+        "May be repeated.",
     ),
 ]
 CONSTANT_OPTIONS = [
     *PRESET_OPTION,
     *make_assumption_options(
-        "the problem's; with preset theory 1", "the problem's", "the problem's budget"
+        "the problem's; 1 with preset theory", "the problem's", "the problem's budget"
     ),
     *OTHER_CONSTANT_OPTIONS,
 ]
@@ -302,7 +324,7 @@ LIVE_CONSTANT_OPTIONS = [
     *PRESET_OPTION,
     *make_assumption_options("1", "1", "0"),
     *OTHER_CONSTANT_OPTIONS,
-]  # of a server, which has no problem to ask
+]  # of a server, which has no problem to take them from
 _backend_option = make_option_factory("Where it runs")
 BACKEND_OPTIONS = [
     _backend_option(
@@ -310,43 +332,43 @@ BACKEND_OPTIONS = [
         default="threads",
         metavar="NAME",
         shell_complete=make_word_completer("threads", "processes", "dask://"),
-        help="threads, processes, or dask://HOST:PORT for a Dask cluster that is there. [default: threads]",
+        help="threads, processes, or dask://HOST:PORT for a running Dask cluster. "
+        "[default: threads]",
     ),
     _backend_option(
         "--workers",
         type=int,
         metavar="N",
-        help="Runs at a time. [default: one a core; on Dask, all it has room for]",
+        help="Runs at a time. [default: one per core; as many as fit on Dask]",
     ),
 ]
 output_option = make_option_factory("Output")
-federation_output_option = make_option_factory("Output")
 JSON_OPTION = [
     output_option(
         "--json",
         "as_json",
         is_flag=True,
-        help="As JSON on standard output, and nothing else there.",
+        help="Print JSON to standard output, and nothing else there.",
     )
 ]
 
 
 def make_output_options(folder: str) -> list[Decorator]:
-    """Where files go, in words where that is not asked for; what is printed."""
+    """Make --out, --json and --quiet; `folder` describes the default of --out."""
     out = output_option(
         "--out",
         type=click.Path(path_type=Path),
         metavar="FOLDER",
-        help=f"Write data, table and figure into this folder; files already there are replaced. [default: {folder}]",
+        help="Write data, table and figure into this folder, replacing older files. "
+        f"[default: {folder}]",
     )
     return [
         out,
         *JSON_OPTION,
-        output_option("--quiet", "-q", is_flag=True, help="No progress bar and no table."),
+        output_option("--quiet", "-q", is_flag=True, help="Show no progress bar and no table."),
     ]
 
 
-def make_markdown_option(flag: str, words: str) -> Decorator:
-    return output_option(
-        flag, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=words
-    )
+def make_markdown_option(text: str) -> Decorator:
+    """Make --markdown, which names a page to write; `text` is its help."""
+    return output_option("--markdown", type=FILE_PATH, metavar="FILE", help=text)

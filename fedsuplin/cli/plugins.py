@@ -1,7 +1,4 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""`fedsuplin plugins`: list the plugins, or start a package."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +20,7 @@ from ..registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, plugins
 from .completing import describe_plugin
 from .manuals import PLUGINS, PLUGINS_NEW
 from .options import JSON_OPTION, output_option
+from .output import make_table
 from .scaffold import fill_templates, list_next_steps, write_package
 from .sections import SectionedCommand, SectionedGroup, add_options
 
@@ -33,7 +30,7 @@ PLACE_OPTION = [
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         default=".",
         metavar="FOLDER",
-        help="Where to put the package's folder. [default: .]",
+        help="Where to put the folder of the package. [default: .]",
     )
 ]
 
@@ -47,11 +44,13 @@ PLACE_OPTION = [
 @add_options(JSON_OPTION)
 @click.pass_context
 def plugins_command(context: click.Context, as_json: bool) -> None:
-    """List what is installed: every name by kind, then from which package and entry point, and what failed to load and why."""
+    """List the installed plugins: every name by kind, then each package with its entry points,
+    and what failed to load and why.
+    """
     if context.invoked_subcommand is not None:
         if as_json:
             raise click.UsageError(
-                f"--json is for the list here: put it after {context.invoked_subcommand}"
+                f"put --json after {context.invoked_subcommand}: before it, it is for the list"
             )
         return
     with warnings.catch_warnings():
@@ -77,19 +76,18 @@ def plugins_command(context: click.Context, as_json: bool) -> None:
 @click.argument("name")
 @add_options(PLACE_OPTION, JSON_OPTION)
 def plugins_new_command(name: str, folder: Path, as_json: bool) -> None:
-    """Write a plugin package to start from, in a new folder NAME: a trigger, a weighting and a variant in plain Python.
+    """Write a plugin package to start from into a new folder NAME: a trigger, a weighting and a
+    variant in plain Python.
 
-    It installs, passes its tests and runs as it is.
+    The package installs, passes its tests and runs as it is.
     """
-    made = write_package(name, folder)
-    files, steps = (
-        list(fill_templates(name)),
-        [f"cd {shlex.quote(str(made))}", *list_next_steps(name)],
-    )
+    package = write_package(name, folder)
+    files = list(fill_templates(name))
+    steps = [f"cd {shlex.quote(str(package))}", *list_next_steps(name)]
     if as_json:
-        print_json({"folder": str(made), "files": files, "next": steps})
+        print_json({"folder": str(package), "files": files, "next": steps})
         return
-    click.echo(f"wrote {made}:")
+    click.echo(f"wrote {package}:")
     for file in files:
         click.echo(f"  {file}")
     click.echo("\nNow install, test and run it:")
@@ -98,7 +96,7 @@ def plugins_new_command(name: str, folder: Path, as_json: bool) -> None:
 
 
 def list_plugin_rows(registry: Registry) -> list[dict[str, Any]]:
-    """Every registered name with where it comes from and the first line of its documentation."""
+    """Return a row per registered name: its kind, its package, and what it is."""
     rows = []
     for kind in KINDS:
         for name in registry.names(kind):
@@ -117,7 +115,7 @@ def list_plugin_rows(registry: Registry) -> list[dict[str, Any]]:
 
 
 def make_plugins_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Every name by kind; the kind is a line of its own, so that descriptions have room in a terminal."""
+    """Make the table of names by kind; kinds are headings, so that descriptions have room."""
     table = make_two_column_table("kind and name", "what it is")
     for kind, group in itertools.groupby(rows, key=lambda row: row["kind"]):
         add_rows_under_heading(table, kind, [(row["name"], row["what"]) for row in group])
@@ -125,7 +123,7 @@ def make_plugins_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def make_sources_table(sources: Iterable[Source]) -> Table:
-    """Every package with its entry points, the hooks that each implements, and the names that those registered."""
+    """Make the table of packages, with the hooks of their entry points and the names registered."""
     table = make_two_column_table(
         "package and entry point", f"hooks, {HOOK_PREFIX}…, and what they register"
     )
@@ -139,7 +137,7 @@ def make_sources_table(sources: Iterable[Source]) -> Table:
 
 
 def describe_hooks(source: Source) -> str:
-    """A line for each hook: its kind, and the names registered."""
+    """Return one line per hook of an entry point: its kind, and the names registered."""
     if source.error:
         return "failed to load, see below"
     kinds = [hook.removeprefix(HOOK_PREFIX) for hook in source.hooks]
@@ -152,13 +150,15 @@ def describe_hooks(source: Source) -> str:
 
 
 def make_two_column_table(left: str, right: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    """Make an empty table whose left column is never wrapped."""
+    table = make_table()
     table.add_column(left, no_wrap=True, overflow="fold")
     table.add_column(right, overflow="fold")
     return table
 
 
 def add_rows_under_heading(table: Table, heading: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Add a section with a heading in bold to a table."""
     table.add_section()
     table.add_row(Text(heading, style="bold"))
     for left, right in rows:

@@ -1,7 +1,4 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""`fedsuplin reproduce`: run the paper's experiments."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +19,7 @@ from ..reproduce.verdicts import FAILS, HOLDS, OPEN
 from .exit_codes import INTERRUPTED
 from .manuals import REPRODUCE
 from .options import BACKEND_OPTIONS, make_markdown_option, make_output_options
-from .output import check_folder, open_sweep_bar
+from .output import check_folder, make_table, open_sweep_bar
 from .sections import SectionedCommand, add_options, make_option_factory
 
 VERDICT_STYLES = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
@@ -33,26 +29,26 @@ REPRODUCING_OPTIONS = [
         "--quick",
         "size",
         flag_value="quick",
-        help="A minute's version: fewer seeds, shorter horizons.",
+        help="Take a minute: fewer seeds, shorter horizons.",
     ),
     _reproducing_option(
-        "--full", "size", flag_value="full", help="The longest horizons, up to 10⁸ pulls."
+        "--full", "size", flag_value="full", help="Play the longest horizons, up to 10⁸ pulls."
     ),
     _reproducing_option(
         "--seeds",
         type=int,
         metavar="N",
-        help="Runs of each case. [default: 20, of the longest fewer; --quick 3]",
+        help="Runs of each case. [default: 20, fewer of the longest; 3 with --quick]",
     ),
     _reproducing_option(
         "--movielens",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, … [default: none; movielens is left out]",
+        help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, … "
+        "[default: none; movielens is left out]",
     ),
     make_markdown_option(
-        "--markdown",
-        "The page as Markdown too, with its figures in a folder called like FILE beside it.",
+        "Also write the page as Markdown, with its figures in a folder named after FILE.",
     ),
 ]
 
@@ -60,7 +56,8 @@ REPRODUCING_OPTIONS = [
 def complete_experiments(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    known = {"all": "every one"} | {name: each.title for name, each in EXPERIMENTS.items()}
+    """Complete the name of an experiment."""
+    known = {"all": "all of them"} | {name: each.title for name, each in EXPERIMENTS.items()}
     return [
         CompletionItem(name, help=title)
         for name, title in known.items()
@@ -89,18 +86,19 @@ def reproduce_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run the paper's experiments NAMES, judge each claim, and write data, figures and one page for all.
+    """Run the paper's experiments NAMES, judge each claim, and write data, figures and one page
+    with all of them.
 
     \b
     arrivals    who plays when: three arrival patterns, and sync
-    clients     regret per client as there are more of them, against SupLinUCB
+    clients     regret per client as their number grows, against SupLinUCB
     tradeoff    regret against communication, over C and D
     movielens   reward on real ratings (needs --movielens FOLDER)
-    variance    regret as the noise's variance shrinks: variance against async
-    corruption  regret as the adversary's budget grows: robust against async
-    theorem     regret and communication at the theorems' own constants
+    variance    regret as the variance of noise shrinks: variance and async
+    corruption  regret as the budget of an adversary grows: robust and async
+    theorem     regret and communication with the constants of the theorems
 
-    What was stopped goes on where it was when it is started again.
+    Start a stopped reproduction again, and it continues where it was.
     """
     out = out or Path("reproduction")
     for folder in (out, *(() if markdown is None else (markdown.parent,))):
@@ -127,7 +125,7 @@ def reproduce_command(
 def print_reproduction(
     outcomes: Sequence[Outcome], folder: Path, *, as_json: bool, quiet: bool
 ) -> None:
-    """A table of verdicts for each experiment, and where the page is."""
+    """Print a table of verdicts per experiment and where the page is, or JSON."""
     page = folder / "report.html"
     if as_json:
         found = {
@@ -135,31 +133,31 @@ def print_reproduction(
         }
         print_json({"experiments": found, "page": page})
         return
-    to = make_console()
+    console = make_console()
     for outcome in outcomes:
         if outcome.measured is None:
-            to.print(
+            console.print(
                 f"{outcome.experiment.title}: {explain_no_verdicts(outcome)}",
                 style="yellow",
                 soft_wrap=True,
             )
         elif not quiet:
-            to.print(make_verdict_table(outcome))
+            console.print(make_verdict_table(outcome))
     if not quiet:
-        to.print(
-            f"figures, data and verdicts: {folder}/NAME; all on one page: {page}", soft_wrap=True
+        console.print(
+            f"figures, data and verdicts: {folder}/NAME; all on one page: {page}",
+            soft_wrap=True,
         )
 
 
 def make_verdict_table(outcome: Outcome) -> Table:
-    """Each verdict beside its claim, with the numbers below."""
-    title = (
-        f"{outcome.experiment.title} ({outcome.experiment.n_seeds} seeds, {outcome.seconds:.0f} s)"
-    )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    """Make the table of an experiment: each verdict beside its claim, with the numbers below."""
+    experiment = outcome.experiment
+    table = make_table(f"{experiment.title} ({experiment.n_seeds} seeds, {outcome.seconds:.0f} s)")
+    table.title_justify = "left"
     table.add_column("verdict", no_wrap=True)
     table.add_column(
-        "claim (whose, at which setting), and what was measured as mean ± standard error",
+        "claim (source, setting), and what was measured as mean ± standard error",
         overflow="fold",
     )
     for verdict in outcome.verdicts:
@@ -174,6 +172,7 @@ def make_verdict_table(outcome: Outcome) -> Table:
 
 
 def collect_experiment_numbers(outcome: Outcome) -> dict[str, Any]:
+    """Return the verdicts, files and time of an experiment as plain data."""
     return {
         "trouble": None if outcome.measured is not None else explain_no_verdicts(outcome),
         "verdicts": [verdict.row() for verdict in outcome.verdicts],

@@ -1,7 +1,4 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""`fedsuplin run`: play one variant, then print and write the result."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import csv
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from .._shared.files import open_atomically
 from .._shared.terminal import make_console, print_json
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
-from ..errors import FedsuplinError, InterruptedRun, InvalidInput, MissingExtra
+from ..errors import FedsuplinError, InterruptedRun, InvalidInput
 from ..simulation.result import RunResult
 from ..simulation.runner import run
 from .build import SYNTHETIC_KEYWORDS, build_problem_and_algorithm
@@ -32,6 +29,7 @@ from .exit_codes import INTERRUPTED
 from .manuals import RUN
 from .options import (
     CONSTANT_OPTIONS,
+    FILE_PATH,
     PART_OPTIONS,
     PROBLEM_OPTIONS,
     SIZE_OPTIONS,
@@ -41,7 +39,12 @@ from .options import (
     parse_number_or_word,
     parse_whole_number_if_given,
 )
-from .output import check_folder, make_progress_bar
+from .output import (
+    check_folder,
+    make_progress_bar,
+    print_notices_and_files,
+    write_figure,
+)
 from .run_table import make_run_table
 from .sections import SectionedCommand, add_options
 
@@ -57,23 +60,23 @@ RECORD_OPTION = [
         callback=parse_number_or_word,
         metavar="log|all|N",
         shell_complete=make_word_completer("log", "all"),
-        help="Pulls to record: about 400, log-spaced; all; or every N-th. [default: log]",
+        help="Pulls to record: log for about 400, log-spaced; all; or every N-th. [default: log]",
     ),
 ]
 CHECKPOINT_OPTIONS = [
     output_option(
         "--checkpoint",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FILE_PATH,
         metavar="FILE",
-        help="Keep the run in this file as it goes (every minute, at the end, on Ctrl-C), and go on from there if it is there. "
-        "[default: nowhere]",
+        help="Save the run to this file every minute, at the end and on Ctrl-C; continue from it "
+        "if it exists. [default: not saved]",
     ),
     output_option(
         "--checkpoint-every",
         type=float,
         callback=parse_whole_number_if_given,
         metavar="N",
-        help="Keep it after every N-th pull. [default: every minute]",
+        help="Save the run after every N-th pull. [default: every minute]",
     ),
 ]
 
@@ -97,27 +100,25 @@ def run_command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Play VARIANT on a synthetic problem, or another, and compare it with uniform random play on the same rounds.
+    """Play VARIANT on a synthetic or another problem, and compare it with uniform random play on
+    the same rounds.
 
-    Regret, communication, pulls by layer and whether the theorem's guarantee holds are shown at the end. Ctrl-C stops a run
-    and shows what was recorded until then.
+    The table at the end shows regret, communication, pulls by layer, and whether the guarantee
+    of the theorem holds. Ctrl-C stops a run and shows what was recorded until then.
     """
     problem, algorithm = build_problem_and_algorithm(variant, given)
     if checkpoint is None and checkpoint_every is not None:
-        raise InvalidInput("--checkpoint-every needs --checkpoint, the file to keep the run in")
+        raise InvalidInput("--checkpoint-every needs --checkpoint, the file to save the run to")
     if out is not None:
         check_folder(out)
 
-    kept = (
-        functools.partial(describe_checkpoint, checkpoint, resumed=checkpoint.exists())
-        if checkpoint is not None
-        else None
-    )
-    tell = functools.partial(
+    resumed = checkpoint is not None and checkpoint.exists()
+    write_and_print = functools.partial(
         write_and_print_run,
         algorithm=algorithm,
         problem=problem,
-        kept=kept,
+        checkpoint=checkpoint,
+        resumed=resumed,
         out=out,
         as_json=as_json,
         quiet=quiet,
@@ -134,9 +135,9 @@ def run_command(
             )
     except FedsuplinError as error:
         if error.result is not None:
-            tell(error.result)
+            write_and_print(error.result)
         raise
-    tell(result)
+    write_and_print(result)
     if not result.complete:
         context.exit(INTERRUPTED)
 
@@ -144,10 +145,10 @@ def run_command(
 def play_with_progress(
     algorithm: Algorithm, problem: Problem, quiet: bool, **options: Any
 ) -> RunResult:
-    """The run, with a progress bar where somebody watches. Ctrl-C gives a result that is not complete."""
+    """Play a run with a progress bar; Ctrl-C gives a result that is not complete."""
     bar = make_progress_bar(quiet, TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls"))
     with bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", InterruptedRun)  # the table says it
+        warnings.simplefilter("ignore", InterruptedRun)  # a notice below the table says so
         task = bar.add_task(algorithm.name, total=algorithm.horizon)
         return run(
             algorithm,
@@ -161,45 +162,45 @@ def write_and_print_run(
     result: RunResult,
     *,
     algorithm: Algorithm,
-    problem: Any,
-    kept: Callable[..., str] | None,
+    problem: Problem,
+    checkpoint: Path | None,
+    resumed: bool,
     out: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Files, then table or JSON."""
+    """Write the files of a run, then print its table or JSON."""
     numbers = summarise_run(result, algorithm, problem)
-    files, missing = write_run_files(result, out, algorithm.name) if out is not None else ([], None)
-    told = kept(complete=result.complete) if kept is not None else None
-    notices = [*list_run_notices(numbers), *(notice for notice in (told, missing) if notice)]
+    notices = list(list_run_notices(numbers))
+    if checkpoint is not None:
+        notices.append(describe_checkpoint(checkpoint, resumed, result.complete))
+    files: list[Path] = []
+    if out is not None:
+        files, missing = write_run_files(result, out, algorithm.name)
+        notices += missing
     if as_json:
         print_json(numbers | {"notices": notices, "files": files})
     elif not quiet:
         console = make_console()
         console.print(make_run_table(numbers, problem, algorithm))
-        for notice in notices:
-            console.print(f"\n{notice}", style="yellow")
-        for number, file in enumerate(files):
-            click.echo(f"wrote {file}" if number else f"\nwrote {file}")
+        if notices or files:
+            console.print()
+        print_notices_and_files(console, notices, files)
 
 
-def write_run_files(result: RunResult, folder: Path, name: str) -> tuple[list[Path], str | None]:
-    """Data, table and figure of a run; what was written, and what to install for what was not."""
-    stem = folder / re.sub(r"[^\w.-]", "_", name)
+def write_run_files(result: RunResult, folder: Path, name: str) -> tuple[list[Path], list[str]]:
+    """Write data, table and figure of a run; return the files, and notices about missing ones."""
+    stem = re.sub(r"[^\w.-]", "_", name)
     files = [
-        result.save(stem.with_name(stem.name + ".npz")),
-        write_run_csv(result, stem.with_name(stem.name + ".csv")),
+        result.save(folder / f"{stem}.npz"),
+        write_run_csv(result, folder / f"{stem}.csv"),
     ]
-    figure = stem.with_name(stem.name + ".png")
-    try:
-        result.plot(figure)
-    except MissingExtra as error:
-        return files, f"no figure: {error}"
-    return [*files, figure], None
+    figures, notices = write_figure(result.plot, folder / f"{stem}.png")
+    return [*files, *figures], notices
 
 
 def write_run_csv(result: RunResult, path: Path) -> Path:
-    """The recorded rows; with every pull recorded also arm, layer and client."""
+    """Write the recorded rows; with every pull recorded, also its arm, layer and client."""
     columns = {name: getattr(result, name) for name in ("pulls", *SUMS, *COUNTS)}
     if result.arms is not None:
         columns |= {"arm": result.arms, "layer": result.layers, "client": result.clients}
@@ -210,9 +211,9 @@ def write_run_csv(result: RunResult, path: Path) -> Path:
     return path
 
 
-def summarise_run(result: RunResult, algorithm: Algorithm, problem: Any) -> dict[str, Any]:
-    """The closing table as plain data. Cumulative numbers are None where nothing was played."""
-    at: dict[str, Any] = {
+def summarise_run(result: RunResult, algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
+    """Return the closing table as plain data; sums and counts are None if nothing was played."""
+    last: dict[str, Any] = {
         name: getattr(result, name)[-1].item() if len(result.pulls) else None
         for name in ("pulls", *SUMS, *COUNTS)
     }
@@ -222,9 +223,9 @@ def summarise_run(result: RunResult, algorithm: Algorithm, problem: Any) -> dict
         "complete": result.complete,
         "played": result.n_pulls,
         "horizon": result.spec["horizon"],
-        **at,
-        "percent_of_uniform": 100 * at["regret"] / at["uniform_regret"]
-        if at["uniform_regret"]
+        **last,
+        "percent_of_uniform": 100 * last["regret"] / last["uniform_regret"]
+        if last["uniform_regret"]
         else None,
         "layer_pulls": result.layer_pulls.tolist(),
         "microseconds": result.microseconds,
@@ -241,7 +242,9 @@ def summarise_run(result: RunResult, algorithm: Algorithm, problem: Any) -> dict
 
 
 def find_too_short_horizon(result: RunResult, algorithm: Algorithm) -> dict[str, Any] | None:
-    """With the theory's constants: is the bound on regret still above what uniform random play loses?"""
+    """Return the numbers of a notice if, with the theory preset, the bound on regret is still
+    above what uniform random play loses; otherwise None.
+    """
     if algorithm.preset != "theory" or algorithm.kernel != "layered":
         return None
     if not len(result.pulls) or result.uniform_regret[-1] <= 0:
@@ -261,7 +264,7 @@ def find_too_short_horizon(result: RunResult, algorithm: Algorithm) -> dict[str,
 
 
 def list_run_notices(numbers: Mapping[str, Any]) -> Iterable[str]:
-    """What a reader of the table must know besides."""
+    """Yield what a reader of the table must know besides."""
     if not numbers["complete"]:
         yield f"stopped early after {numbers['played']:,} of {numbers['horizon']:,} pulls"
     if short := numbers["too_short"]:
@@ -272,22 +275,23 @@ def list_run_notices(numbers: Mapping[str, Any]) -> Iterable[str]:
             else "at no horizon up to 10^15 pulls"
         )
         yield (
-            f"The horizon is too short for these constants: no pull got past layer {short['deepest_layer']}, and the "
-            f"bound on regret, {short['bound_a_pull']:.3g} a pull, is above the {short['uniform_a_pull']:.3g} that "
-            f"uniform random play loses. The bound falls below that {when}. "
-            "--preset practical, the default, has constants that are meant for horizons like this one."
+            "The horizon is too short for these constants: no pull got past layer "
+            f"{short['deepest_layer']}, and the bound on regret, {short['bound_a_pull']:.3g} per "
+            f"pull, is above the {short['uniform_a_pull']:.3g} that uniform random play loses. "
+            f"The bound falls below that {when}. --preset practical, the default, has constants "
+            "for horizons like this one."
         )
 
 
 def format_two_digits(number: int) -> str:
-    """Two digits of a large number: 7415103 as 7,400,000."""
+    """Round a large number to two digits: 7415103 is 7,400,000."""
     digits = max(0, len(str(number)) - 2)
     return f"{round(number, -digits):,}"
 
 
-def describe_checkpoint(checkpoint: Path, *, resumed: bool, complete: bool) -> str:
-    """What to say of a run that is kept in a file: whether it went on from there, and what the file is good for now."""
-    use = (
-        "remove it when you need it no more" if complete else "the same command goes on from there"
-    )
-    return f"{'went on from' if resumed else 'kept in'} {checkpoint}: {use}"
+def describe_checkpoint(checkpoint: Path, resumed: bool, complete: bool) -> str:
+    """Describe a checkpoint: whether the run continued from it, and what it is for now."""
+    what = f"continued from {checkpoint}" if resumed else f"saved to {checkpoint}"
+    if complete:
+        return f"{what}, which is not needed any more"
+    return f"{what}: start the same command again to continue"

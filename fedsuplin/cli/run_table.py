@@ -1,18 +1,16 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""The closing table of a run, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 
 from ..algorithm.algorithm import Algorithm
+from ..contracts.problem import Problem
 from ..contracts.variant import AXES
 from ..problems.base import pick_arrival_parameters
 from ..problems.data import DataProblem
@@ -24,12 +22,12 @@ from .output import describe_parts
 PROBLEM_PARAMETERS = {
     *list_parameters(SyntheticProblem),
     *list_parameters(FixedArmsProblem),
-}  # what is of the problem itself, and of no part
+}  # parameters of the problem itself, not of its noise or arrival
 CONTEXTS_IN_WORDS = {"sphere": "on the unit sphere", "ball": "in the unit ball"}
 
 
-def make_run_table(numbers: Mapping[str, Any], problem: Any, algorithm: Algorithm) -> Table:
-    """The closing table of a run, for people."""
+def make_run_table(numbers: Mapping[str, Any], problem: Problem, algorithm: Algorithm) -> Table:
+    """Make the closing table of a run."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -40,7 +38,8 @@ def make_run_table(numbers: Mapping[str, Any], problem: Any, algorithm: Algorith
         ("pulls by layer", format_layers(numbers["layer_pulls"])),
         (
             "time",
-            f"{numbers['microseconds']:.2f} µs a round in the loop, {numbers['wall_time']:.2f} s in all",
+            f"{numbers['microseconds']:.2f} µs per round in the loop, "
+            f"{numbers['wall_time']:.2f} s in total",
         ),
         ("guarantee", make_guarantee_cell(numbers)),
     ):
@@ -49,7 +48,7 @@ def make_run_table(numbers: Mapping[str, Any], problem: Any, algorithm: Algorith
 
 
 def list_outcome_rows(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Regret and communication; nothing where the run was stopped before its first pull."""
+    """Yield the rows about regret and communication, unless there was no pull."""
     if numbers["pulls"] is None:
         return
     share = numbers["percent_of_uniform"]
@@ -63,66 +62,69 @@ def list_outcome_rows(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "bytes", f"{decimal(numbers['bytes_up'])} up, {decimal(numbers['bytes_down'])} down"
 
 
-def describe_problem(problem: Any, horizon: int, algorithm: Algorithm) -> str:
+def describe_problem(problem: Problem, horizon: int, algorithm: Algorithm) -> str:
+    """Describe a problem: sizes, rounds, arrivals and seed; of a plugin's problem, its repr."""
     sizes = f"d={problem.dim}, K={problem.n_arms}, M={problem.n_clients}, T={horizon:,}"
-    ours = type(problem) in (SyntheticProblem, FixedArmsProblem) or isinstance(problem, DataProblem)
-    if (
-        not ours or not problem.spec["parameters"]
-    ):  # of one derived from them the words below may be wrong
+    if not is_described(problem):
         return f"{sizes}\n{problem!r}"
-    return f"{sizes}\n{describe_rounds(problem)}\n{describe_arrival(problem, algorithm)}, seed {problem.seed}"
+    arrival = describe_arrival(problem, algorithm)
+    return f"{sizes}\n{describe_rounds(problem)}\n{arrival}, seed {problem.seed}"
+
+
+def is_described(problem: Problem) -> TypeGuard[SyntheticProblem | DataProblem]:
+    """Return whether the words below hold for a problem.
+
+    They need not for a class derived from SyntheticProblem, or one without recorded parameters.
+    """
+    ours = type(problem) in (SyntheticProblem, FixedArmsProblem) or isinstance(problem, DataProblem)
+    return ours and bool(problem.spec["parameters"])
 
 
 def describe_rounds(problem: SyntheticProblem | DataProblem) -> str:
-    """What a client sees, and how its rewards come about."""
+    """Describe what a client sees and how rewards are drawn."""
     if isinstance(problem, DataProblem):
         return problem.describe()
     if isinstance(problem, FixedArmsProblem):
         whose = (
-            "fixed arms of each client's own"
+            "fixed arms, different for each client"
             if problem.spec["parameters"]["own_arms"]
             else "fixed arms"
         )
-        thetas = "one θ" if problem.arm_thetas is None else "a θ for each arm"
+        thetas = "one θ" if problem.arm_thetas is None else "one θ per arm"
         return f"{whose}, {thetas}, {describe_noise(problem)}"
     return f"contexts {CONTEXTS_IN_WORDS[problem.contexts]}, {describe_noise(problem)}"
 
 
 def describe_arrival(problem: SyntheticProblem | DataProblem, algorithm: Algorithm) -> str:
-    """The pattern that was played, with whatever it was told."""
+    """Describe the arrival pattern that was played, with its parameters."""
     parameters = problem.spec["parameters"]
     name = parameters["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
-    told = [
-        f"{key} {format_parameter(value)}"
-        for key, value in list_arrival_parameters(parameters).items()
-    ]
-    return f"{name} arrival" + (f" ({', '.join(told)})" if told else "")
+    return f"{name} arrival" + format_parameters(list_arrival_parameters(parameters))
 
 
-def describe_noise(problem: Any) -> str:
-    """The model's name, what every problem knows of its noise, and whatever else the model was told."""
-    known = {"sd": problem.noise_scale, "R": problem.R, "adversary's budget": problem.corruption}
+def describe_noise(problem: SyntheticProblem) -> str:
+    """Describe the noise of a problem: its model, what the problem states, other parameters."""
+    stated = {"sd": problem.noise_scale, "R": problem.R, "adversary's budget": problem.corruption}
     parameters = problem.spec["parameters"]
     ours = (*PROBLEM_PARAMETERS, "R", "corruption", *list_arrival_parameters(parameters))
     others = {key: value for key, value in parameters.items() if key not in ours}
-    told = [
-        f"{words} {format_parameter(value)}"
-        for words, value in (known | others).items()
-        if value is not None
-    ]
-    return f"{problem.spec['parameters']['noise']} noise" + (
-        f" ({', '.join(told)})" if told else ""
-    )
+    return f"{parameters['noise']} noise" + format_parameters(stated | others)
+
+
+def format_parameters(values: Mapping[str, Any]) -> str:
+    """Return the parameters that are not None, in brackets: " (sd 0.1, R 1)"."""
+    shown = [f"{key} {format_parameter(each)}" for key, each in values.items() if each is not None]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def list_arrival_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a problem's parameters that are its arrival pattern's."""
+    """Return those parameters of a problem that its arrival pattern takes."""
     others = {key: value for key, value in parameters.items() if key not in PROBLEM_PARAMETERS}
     return pick_arrival_parameters(parameters["arrival"], parameters.get("noise"), others)
 
 
 def describe_played_algorithm(algorithm: Algorithm) -> str:
-    """The preset and every parameter, as the parts have them after presets and options."""
+    """Describe an algorithm: its preset, its parts, and the values of their parameters."""
     values: dict[str, Any] = {"ridge": algorithm.setting.ridge}
     for axis in ("noise", "trigger", "weighting"):
         values |= algorithm.spec[axis]["parameters"]
@@ -138,16 +140,18 @@ def describe_played_algorithm(algorithm: Algorithm) -> str:
 
 
 def format_parameter(value: Any) -> str:
+    """Format a value, floats to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def format_layers(layer_pulls: list[int]) -> str:
-    """Those of the layers that were played, as layer:pulls; S is the last layer."""
+    """Return the layers that were played, as layer:pulls; S is the last layer."""
     played = [f"{layer}:{pulls:,}" for layer, pulls in enumerate(layer_pulls) if pulls]
     return "  ".join(played) + f"  (S={len(layer_pulls) - 1})"
 
 
 def make_guarantee_cell(numbers: Mapping[str, Any]) -> RenderableType:
+    """Make the cell that says whether the theorem's guarantee holds, and why not."""
     if numbers["guarantee"]:
         return f"holds ({numbers['theorem']})"
     reasons = Table.grid(padding=(0, 1))

@@ -1,4 +1,4 @@
-"""What `fedsuplin plugins new NAME` writes: a plugin package in plain Python that installs, passes its tests and runs."""
+"""The plugin package that `fedsuplin plugins new` writes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from .._shared.text import normalise_package_name
 from .._shared.version import __version__
 from ..errors import InvalidInput
 from ..registry import SINGULAR, plugins
 
 DISTRIBUTION_NAME = re.compile(r"[a-z0-9]|[a-z0-9][a-z0-9._-]*[a-z0-9]", re.IGNORECASE | re.ASCII)
-STAGING = ".fedsuplin-new-"  # how the folder is called until all is in it
+STAGING = ".fedsuplin-new-"  # the name of the folder until it is complete
 REGISTERED_KINDS = ("triggers", "weightings", "variants")
 NEXT_COMMANDS = ('pip install -e ".[test]"', "pytest", "fedsuplin run {name}")
 
 
 def write_package(name: str, folder: Path) -> Path:
-    """The package `name` in a new folder of that name: all of its files, or, if anything goes wrong, none."""
+    """Write the package `name` into a new folder of that name: all of its files, or none."""
     check_package_name(name)
     target = folder / name
     if target.exists() or target.is_symlink():
-        raise InvalidInput(f"{target} is already there: choose another name, or another --folder")
+        raise InvalidInput(f"{target} already exists: choose another name, or another --folder")
     try:
         with tempfile.TemporaryDirectory(prefix=STAGING, dir=folder) as staging:
             write_package_files(name, Path(staging) / name)
@@ -33,33 +34,35 @@ def write_package(name: str, folder: Path) -> Path:
     except OSError as error:
         if STAGING not in str(error.filename or STAGING):
             raise
-        raise OSError(
-            error.errno, error.strerror, str(target)
-        ) from error  # not a name that nobody asked for
+        # Name the user's folder, not our temporary one.
+        raise OSError(error.errno, error.strerror, str(target)) from error
     return target
 
 
 def write_package_files(name: str, folder: Path) -> None:
+    """Write every file of the package into a folder."""
     for path, text in fill_templates(name).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
 
 
 def list_next_steps(name: str) -> list[str]:
-    """The commands to install, test and run it, in its folder."""
+    """Return the commands that install, test and run a package, in its folder."""
     return [command.format(name=derive_registered_name(name)) for command in NEXT_COMMANDS]
 
 
 def check_package_name(name: str) -> None:
+    """Refuse a name that a package can't have, and suggest one that it can."""
     reason = find_name_problem(name)
     if reason is not None:
+        suggestion = suggest_name(name)
         raise InvalidInput(
-            f"{name!r} is no name for a plugin package: {reason}. {suggest_name(name)!r} would be right"
+            f"a plugin package can't be named {name!r}: {reason}. {suggestion!r} would be right"
         )
 
 
 def find_name_problem(name: str) -> str | None:
-    """Why a package can't have this name; None where it can."""
+    """Return why a package can't have a name, or None if it can."""
     if not DISTRIBUTION_NAME.fullmatch(name):
         return "it must be letters and digits, with '-', '_' and '.' between them"
     module = derive_module_name(name)
@@ -69,15 +72,16 @@ def find_name_problem(name: str) -> str | None:
         return f"its module would hide Python's own {module!r}"
     if is_importable(module):
         return f"a module {module!r} is already installed"
+    registered = derive_registered_name(name)
     for kind in REGISTERED_KINDS:
-        if derive_registered_name(name) in plugins.names(kind):
-            owner = plugins.find_owner(kind, derive_registered_name(name))
-            return f"the {SINGULAR[kind]} {derive_registered_name(name)!r} is already registered by {owner}"
+        if registered in plugins.names(kind):
+            owner = plugins.find_owner(kind, registered)
+            return f"the {SINGULAR[kind]} {registered!r} is already registered by {owner}"
     return None
 
 
 def suggest_name(name: str) -> str:
-    """A name like the one that was meant, and fit."""
+    """Return a name that a package can have, close to a given one."""
     stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     short = stem.removeprefix("fedsuplin").strip("-")
     return next(
@@ -91,26 +95,23 @@ def suggest_name(name: str) -> str:
 
 
 def is_importable(module: str) -> bool:
-    """A folder of that name where Python happens to run is no module yet: it has no file of its own."""
+    """Return whether a module can be imported; an empty folder in sys.path does not count."""
     spec = find_spec(module)
     return spec is not None and spec.origin is not None
 
 
-def normalise_name(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def derive_module_name(name: str) -> str:
-    return normalise_name(name).replace("-", "_")
+    """Return the name of the module in a package."""
+    return normalise_package_name(name).replace("-", "_")
 
 
 def derive_registered_name(name: str) -> str:
-    """What its plugins are called: fedsuplin-gossip has the trigger, the weighting and the variant `gossip`."""
-    return normalise_name(name).removeprefix("fedsuplin-")
+    """Return the name of a package's plugins: those of fedsuplin-gossip are named `gossip`."""
+    return normalise_package_name(name).removeprefix("fedsuplin-")
 
 
 def fill_templates(name: str) -> dict[str, str]:
-    """Every file of the package, by its path in it."""
+    """Return the text of every file of a package, by its path in it."""
     words = {
         "package": name,
         "module": derive_module_name(name),
@@ -153,50 +154,55 @@ testpaths = ["tests"]
 README = """\
 # $package
 
-Plugins for fedsuplin: a trigger, a weighting and a variant made of both, each called `$name`. Install, test, run:
+Plugins for fedsuplin: a trigger, a weighting, and a variant made of both, each named `$name`.
+Install, test, run:
 
 ```bash
 $commands
 ```
 
-The installation is editable: change `src/$module/__init__.py` and run again. The parts mix with all others, as in
-`fedsuplin run sync --trigger $name`; `fedsuplin plugins` lists what is installed, and says why something failed to load.
+The installation is editable: change `src/$module/__init__.py` and run again. The parts mix with all
+others, as in `fedsuplin run sync --trigger $name`. `fedsuplin plugins` lists what is installed, and
+why something failed to load.
 
-fedsuplin's guide, `docs/plugins.md`, goes on from here: rules that remember something, compiled ones, and how to publish. What a
-plugin of each kind has to offer is in `fedsuplin/protocols.py`, which hooks there are in `fedsuplin/hookspecs.py`.
+The guide of fedsuplin, `docs/plugins.md`, continues from here: rules with state, compiled rules,
+and how to publish. `fedsuplin/contracts/protocols.py` has what a plugin of each kind has to offer,
+and `fedsuplin/hookspecs.py` the hooks.
 """
 MODULE = '''\
-"""Plugins for fedsuplin: a trigger, a weighting and a variant made of both, to be changed into your own."""
+"""Plugins for fedsuplin: a trigger, a weighting and a variant made of both. Make them your own."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from fedsuplin import Variant, hookimpl
-from fedsuplin.setting import exceeding
+from fedsuplin.plugin import Variant, add_rounding_margin, hookimpl
 
 
 @dataclass(frozen=True)
 class GainOrSilence:
-    """det(A+ΔA)/det(A) > 1 + C, or no sync for `every` pulls: the client has learnt enough, or was silent for too long."""
+    """Sync when det(A+ΔA)/det(A) > 1 + C, or after `every` pulls without a sync.
+
+    The client has then learnt enough, or was silent for too long.
+    """
 
     C: float = 1.0
     every: int = 500
 
     def fires(self, gain: float, elapsed: float) -> bool:
-        """Asked after each pull. `gain` is ln det(A+ΔA)/det(A), `elapsed` the pulls since the last sync."""
-        return gain > exceeding(math.log1p(self.C)) or elapsed >= self.every
+        """Decide after each pull: `gain` is ln det(A+ΔA)/det(A), `elapsed` pulls since a sync."""
+        return gain > add_rounding_margin(math.log1p(self.C)) or elapsed >= self.every
 
 
 @dataclass(frozen=True)
 class Discount:
-    """ω = 1/(1 + discount·‖x‖): an observation in a direction that little is known of counts for a little less."""
+    """Weigh observations by 1/(1 + discount·‖x‖): those in little known directions count less."""
 
     discount: float = 0.1
 
     def weight(self, norm: float, sigma: float) -> float:
-        """Asked at each pull. `norm` is ‖x‖ in A⁻¹, `sigma` the noise level that the client was told."""
+        """Weigh one pull: `norm` is ‖x‖ in A⁻¹, `sigma` the noise level that was reported."""
         return 1 / (1 + self.discount * norm)
 
 
@@ -210,20 +216,23 @@ VARIANT = Variant(
 
 @hookimpl
 def fedsuplin_register_triggers(register):
+    """Register the trigger."""
     register("$name", GainOrSilence)
 
 
 @hookimpl
 def fedsuplin_register_weightings(register):
+    """Register the weighting."""
     register("$name", Discount)
 
 
 @hookimpl
 def fedsuplin_register_variants(register):
+    """Register the variant."""
     register("$name", VARIANT)
 '''
 TESTS = '''\
-"""Everything that this package registers keeps what fedsuplin asks of a plugin."""
+"""Everything that this package registers passes fedsuplin's checks of plugins."""
 
 from fedsuplin.testing import conformance
 

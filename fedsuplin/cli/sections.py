@@ -1,4 +1,4 @@
-"""The options of the command line, in groups, with the small click classes that print them under headings."""
+"""Click classes that print options under headings, and how options are declared."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class SectionedCommand(click.Command):
-    """Lists options under the heading that each was declared with, between its arguments and the rest of its manual."""
+    """A command whose --help lists options under headings and adds the rest of its manual."""
 
     def __init__(self, name: str | None = None, *, manual: Manual, **kwargs: Any) -> None:
         super().__init__(name, short_help=manual.summary, **kwargs)
         self.manual = manual
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments, then the options under their headings."""
         self.manual.write_arguments(formatter)
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
@@ -34,19 +35,21 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(records, col_max=WIDEST_LEFT)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, files, exit codes and what else the manual has."""
         self.manual.write_rest(formatter)
 
 
 class SectionedGroup(SectionedCommand, click.Group):
-    """The same for a command that has commands of its own, listed below its options."""
+    """A group whose --help also lists its commands, below its options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
 
 class SectionedOption(click.Option):
-    """An option that knows the heading it belongs under."""
+    """An option with the heading that --help prints it under."""
 
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -54,11 +57,12 @@ class SectionedOption(click.Option):
 
 
 def make_option_factory(section: str) -> Callable[..., Decorator]:
+    """Return a `click.option` whose options are printed under a heading."""
     return functools.partial(click.option, cls=SectionedOption, section=section)
 
 
 def add_options(*groups: list[Decorator]) -> Decorator:
-    """A decorator that adds groups of options, in the order of reading."""
+    """Return a decorator that adds groups of options, in the order in which they are given."""
     decorators = [decorator for group in groups for decorator in group]
     return lambda command: functools.reduce(
         lambda made, decorator: decorator(made), reversed(decorators), command

@@ -1,4 +1,4 @@
-"""The commands of a live federation: `fedsuplin serve`, `fedsuplin tokens` and `fedsuplin demo federation`."""
+"""`fedsuplin serve`: serve a live federation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +27,51 @@ from .options import (
     FILE_PATH,
     LIVE_CONSTANT_OPTIONS,
     PART_OPTIONS,
-    federation_output_option,
+    output_option,
     parse_whole_number_if_given,
 )
 from .sections import SectionedCommand, add_options, make_option_factory
 
-_live_size_option = make_option_factory(
-    "Sizes (needed for a store that is new; one that is there knows them)"
-)
+_live_size_option = make_option_factory("Sizes (needed for a new store; an existing one has them)")
 _store_option = make_option_factory("The store")
-_network_option = make_option_factory("Where it listens, and to whom")
+_network_option = make_option_factory("Network")
 LIVE_SIZE_OPTIONS = [
     _live_size_option(
         "--dim",
         type=float,
         callback=parse_whole_number_if_given,
         metavar="d",
-        help="Dimension of contexts.",
+        help="Dimension of the contexts.",
     ),
     _live_size_option(
         "--arms",
         type=float,
         callback=parse_whole_number_if_given,
         metavar="K",
-        help="Arms a round, at most.",
+        help="Most arms per round.",
     ),
     _live_size_option(
         "--clients",
         type=float,
         callback=parse_whole_number_if_given,
         metavar="M",
-        help="Clients, with the ids 0 to M - 1.",
+        help="Number of clients; their ids are 0 to M - 1.",
     ),
     _live_size_option(
         "--horizon",
         type=float,
         callback=parse_whole_number_if_given,
         metavar="T",
-        help="Pulls of all clients together. [default: unknown; it begins anew with twice the horizon whenever one is over]",
+        help="Pulls of all clients together. "
+        "[default: unknown; learning restarts with twice the horizon whenever one is over]",
     ),
     _live_size_option(
         "--first-horizon",
         type=float,
         callback=parse_whole_number_if_given,
         metavar="T",
-        help="Where the horizon is unknown, what the first epoch is made for: the nearer to the truth, the less is begun anew. "
-        f"[default: {FIRST_EPOCH_PULLS}]",
+        help="Pulls of the first epoch, where the horizon is unknown. The closer to the true "
+        f"number of pulls, the fewer restarts. [default: {FIRST_EPOCH_PULLS}]",
     ),
 ]
 STORE_OPTION = [
@@ -80,7 +80,7 @@ STORE_OPTION = [
         type=FILE_PATH,
         required=True,
         metavar="FILE",
-        help="Where the sums are kept; made if it is not there.",
+        help="Where the sums are kept; created if it does not exist.",
     )
 ]
 NETWORK_OPTIONS = [
@@ -88,44 +88,48 @@ NETWORK_OPTIONS = [
         "--address",
         default="127.0.0.1:50051",
         metavar="HOST:PORT",
-        help="Port 0 takes any. [default: 127.0.0.1:50051]",
+        help="Where to listen; port 0 takes any free one. [default: 127.0.0.1:50051]",
     ),
     _network_option(
         "--tokens",
         type=FILE_PATH,
         metavar="FILE",
-        help="Hashes of tokens, which `fedsuplin tokens` makes.",
+        help="Hashes of the clients' tokens, from `fedsuplin tokens`.",
     ),
     _network_option(
-        "--tls-cert", type=FILE_PATH, metavar="FILE", help="The server's certificate (PEM)."
+        "--tls-cert", type=FILE_PATH, metavar="FILE", help="Certificate of the server (PEM)."
     ),
-    _network_option("--tls-key", type=FILE_PATH, metavar="FILE", help="Its key (PEM)."),
+    _network_option(
+        "--tls-key", type=FILE_PATH, metavar="FILE", help="Key of that certificate (PEM)."
+    ),
     _network_option(
         "--client-ca",
         type=FILE_PATH,
         metavar="FILE",
-        help="Clients need a certificate of this authority (PEM), for client-ID; with --tokens too, a client needs both.",
+        help="Accept clients that have a certificate of this authority (PEM) for client-ID; "
+        "with --tokens, they need both.",
     ),
     _network_option(
-        "--plaintext", is_flag=True, help="No TLS, also where others can read along, tokens too."
+        "--plaintext",
+        is_flag=True,
+        help="Serve without TLS on any address; others can read tokens.",
     ),
     _network_option(
         "--deadline",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="How long clients that sync together wait for one that does not come. [default: 10]",
+        help="How long clients that sync together wait for a missing one. [default: 10]",
     ),
     _network_option(
         "--metrics",
         metavar="HOST:PORT",
-        help="Numbers for Prometheus, on HTTP, open to all who get there. [default: none]",
+        help="Where to serve numbers for Prometheus, over HTTP without access control. "
+        "[default: nowhere]",
     ),
 ]
 ADDRESS_JSON_OPTION = [
-    federation_output_option(
-        "--json", "as_json", is_flag=True, help="The address that it listens on as JSON."
-    )
+    output_option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
 ]
 
 
@@ -156,32 +160,33 @@ def serve_command(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Keep the sums of a live federation of VARIANT (async, sync, …) in --store, and let clients in who have a token or a
-    certificate. Clients are made with fsl.connect, in Python.
+    """Serve a live federation of VARIANT (async, sync, …): keep its sums in --store, and accept
+    clients that have a token or a certificate. Clients are made in Python, with fsl.connect.
 
-    A store that is there goes on where it stopped; VARIANT and sizes may be left out then. SIGTERM and Ctrl-C end it
-    gracefully. The address goes to standard output when it listens, the log to standard error, a JSON object a line.
+    An existing store continues where it stopped; VARIANT and sizes may then be left out. SIGTERM
+    and Ctrl-C end the server gracefully. It prints its address to standard output once it
+    listens, and its log to standard error, one JSON object per line.
     """
     if parent := os.environ.get("FEDSUPLIN_DEMO"):
         end_with_parent(int(parent))
-    from ..federation.service import serve  # needs the extra, which --help does not
+    from ..federation.service import serve  # needs an extra, which --help does not
 
     listening = Listening(
         address, tls_cert, tls_key, client_ca, tokens, plaintext, deadline, metrics
     )
-    plan = build_agreement(variant, given, list_typed_options(context, given), store)
-    with log_as_json(), contextlib.closing(Ledger(store, plan)) as ledger:
+    agreement = build_agreement(variant, given, list_typed_options(context, given), store)
+    with log_as_json(), contextlib.closing(Ledger(store, agreement)) as ledger:
         asyncio.run(serve(ledger, listening, started=lambda where: print_address(where, as_json)))
 
 
 def build_agreement(
-    variant: str | None, given: dict[str, Any], there: list[str], store: Path
+    variant: str | None, given: dict[str, Any], typed: list[str], store: Path
 ) -> Agreement | None:
-    """What the options describe; None leaves it to the store."""
-    if variant is None and not there:
+    """Build the agreement that the options describe; None takes the one in the store."""
+    if variant is None and not typed:
         if not store.exists():
             raise InvalidInput(
-                f"{store} is new: say which variant it is for, and --dim, --arms and --clients"
+                f"{store} is new: give the variant that it is for, --dim, --arms and --clients"
             )
         return None
     missing = [
@@ -191,14 +196,15 @@ def build_agreement(
     ]
     if variant is None or missing:
         lacking = ", ".join((["a variant"] if variant is None else []) + missing)
+        given_alone = " and ".join(typed) or variant
         raise InvalidInput(
-            f"{' and '.join(there) or variant} alone does not describe an algorithm: {lacking} must be given too"
+            f"{given_alone} alone does not describe an algorithm: {lacking} must be given too"
         )
     return Agreement.of(build_live_algorithm(variant, given))
 
 
 def list_typed_options(context: click.Context, given: dict[str, Any]) -> list[str]:
-    """Which of the options that describe the algorithm are there, as they are typed."""
+    """Return the flags of the options about the algorithm that were typed."""
     options_of = {parameter.name: parameter for parameter in context.command.params}
     is_default = click.core.ParameterSource.DEFAULT
     return [
@@ -209,6 +215,7 @@ def list_typed_options(context: click.Context, given: dict[str, Any]) -> list[st
 
 
 def print_address(where: str, as_json: bool) -> None:
+    """Print the address that the server listens on."""
     if as_json:
         print_json({"address": where})
     else:
@@ -216,8 +223,8 @@ def print_address(where: str, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def log_as_json() -> Any:
-    """What the service logs, on standard error."""
+def log_as_json() -> Iterator[None]:
+    """Print the log of the service to standard error, one JSON object per line."""
     from ..federation.telemetry import LOGGER, JsonLinesFormatter
 
     handler, before = logging.StreamHandler(sys.stderr), (LOGGER.level, LOGGER.propagate)

@@ -1,7 +1,4 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""`fedsuplin sweep`: play grids from a TOML file."""
 
 from __future__ import annotations
 
@@ -11,26 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.table import Table
 
 from .._shared.files import write_csv_rows
 from .._shared.terminal import make_console, print_json
-from ..errors import MissingExtra
 from ..study.sweep_file import read_sweep_file
 from ..study.sweeps import SweepResult, sweep
 from .exit_codes import INTERRUPTED
 from .manuals import SWEEP
 from .options import BACKEND_OPTIONS, make_output_options, output_option
-from .output import check_folder, format_value_and_error, open_sweep_bar
+from .output import (
+    check_folder,
+    format_value_and_error,
+    make_table,
+    open_sweep_bar,
+    print_notices_and_files,
+    write_figure,
+)
 from .sections import SectionedCommand, add_options
 
-MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # of a sweep, on the screen; the files have all
+MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # on the screen; the files have all of them
 EXAMPLE_OPTION = [
     output_option(
         "--example",
         is_flag=True,
-        help="Print a file to start from, with all that there can be in it.",
+        help="Print a file to start from, which shows everything that it may contain.",
     )
 ]
 
@@ -55,24 +57,23 @@ def sweep_command(
     quiet: bool,
     example: bool,
 ) -> None:
-    """Play every combination in FILE (TOML): each policy on each problem with each seed, to one table and a figure.
+    """Play every combination in FILE (TOML): each policy on each problem with each seed. The
+    result is one table and a figure.
 
-    Runs are kept in --out as they end. A sweep that was stopped or killed goes on where it was when it is started again, and
-    one with more seeds or values plays only those; runs that failed are tried again.
+    Runs are kept in --out as they end. Start a stopped or killed sweep again, and it continues
+    where it was. With more seeds or values, only those are played. Failed runs are tried again.
     """
     if example and as_json:
-        raise click.UsageError("--json is for what a sweep found; the example is TOML")
+        raise click.UsageError("--json is for the results of a sweep; the example is TOML")
     if example:
         click.echo(EXAMPLE_SWEEP, nl=False)
         return
     if file is None:
         raise click.UsageError(
-            "Missing argument 'FILE': `fedsuplin sweep --example` prints one to start from."
+            "Missing argument 'FILE'. `fedsuplin sweep --example` prints one to start from."
         )
-    plan, out = (
-        read_sweep_file(file),
-        out or file.with_name(file.stem if file.suffix else f"{file.name}-sweep"),
-    )
+    plan = read_sweep_file(file)
+    out = out or file.with_name(file.stem if file.suffix else f"{file.name}-sweep")
     check_folder(out)
     with open_sweep_bar(quiet) as show:
         found = sweep(
@@ -93,37 +94,35 @@ def sweep_command(
 def print_sweep(
     found: SweepResult, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool
 ) -> None:
-    stopped = [] if found.complete else ["stopped: start it again and it goes on from here"]
+    """Print the table of a sweep, the runs that failed and the files, or JSON."""
+    stopped = [] if found.complete else ["stopped: start it again, and it continues from here"]
     if as_json:
-        told = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
-        print_json(told | {"files": files, "notices": [*notices, *stopped]})
+        numbers = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
+        print_json(numbers | {"files": files, "notices": [*notices, *stopped]})
         return
-    to = make_console()
+    console = make_console()
     if found.rows and not quiet:
-        to.print(make_sweep_table(found))
+        console.print(make_sweep_table(found))
     for row in found.failed[:MOST_FAILURES]:
-        which = describe_point(row, (*found.varied, "seed"))
-        to.print(f"failed: {which}: {row['error']}", style="yellow")
+        point = describe_point(row, (*found.varied, "seed"))
+        console.print(f"failed: {point}: {row['error']}", style="yellow")
     if len(found.failed) > MOST_FAILURES:
-        to.print(
-            f"… and {len(found.failed) - MOST_FAILURES} more, in the column error of {files[0]}",
-            style="yellow",
-        )
-    for notice in stopped:
-        to.print(notice, style="yellow")
+        more = f"… and {len(found.failed) - MOST_FAILURES} more, in the column error of {files[0]}"
+        console.print(more, style="yellow")
+    print_notices_and_files(console, stopped, [])
     if not quiet:
-        for notice in notices:
-            to.print(notice, style="yellow")
-        for file in files:
-            to.print(f"wrote {file}", soft_wrap=True)
+        print_notices_and_files(console, notices, files)
 
 
 def make_sweep_table(found: SweepResult) -> Table:
-    """A row a point of the grids: a column for each axis that varies, or one for all where they are many."""
+    """Make a table with one row per point of the grids.
+
+    Every axis that varies has a column; where they are many, all of them share one.
+    """
     seeds, rows = len({row["seed"] for row in found.rows}), found.summary()
     over = f"mean ± standard error over {seeds} seeds" if seeds > 1 else "one seed"
     more = f", the first {MOST_ROWS} of {len(rows)} points" if len(rows) > MOST_ROWS else ""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=over + more)
+    table = make_table(over + more)
     axes, failed = found.varied or ("policy",), any(row["failed"] for row in rows)
     many = len(axes) > MOST_COLUMNS
     for heading in ("point",) if many else axes:
@@ -135,27 +134,28 @@ def make_sweep_table(found: SweepResult) -> Table:
     for heading in ("regret", "% of uniform", "communication", *(["failed"] if failed else [])):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows[:MOST_ROWS]:
-        told = (
+        point = (
             [describe_point(row, axes)]
             if many
             else ["" if row[axis] is None else str(row[axis]) for axis in axes]
         )
         table.add_row(
-            *told, *format_sweep_numbers(row), *([str(row["failed"] or "")] if failed else [])
+            *point, *format_sweep_numbers(row), *([str(row["failed"] or "")] if failed else [])
         )
     return table
 
 
 def describe_point(row: Mapping[str, Any], axes: Iterable[str]) -> str:
-    told = [
+    """Describe a point of the grids: its policy, and its value on every other axis."""
+    return ", ".join(
         str(row[axis]) if axis == "policy" else f"{axis} {row[axis]}"
         for axis in axes
         if row[axis] is not None
-    ]
-    return ", ".join(told)
+    )
 
 
 def format_sweep_numbers(row: Mapping[str, Any]) -> list[str]:
+    """Format regret, its share of uniform play's, and communication; empty if all runs failed."""
     if not row["seeds"]:
         return [""] * 3
     share = row["percent_of_uniform"]
@@ -167,18 +167,15 @@ def format_sweep_numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def write_sweep_files(found: SweepResult, folder: Path) -> tuple[list[Path], list[str]]:
-    """Table, means, curves and figure; what was written, and what to install for what was not."""
+    """Write table, means, curves and figure; return the files, and notices about missing ones."""
     files = [
         found.write_csv(folder / "table.csv"),
         write_csv_rows(folder / "summary.csv", found.summary()),
     ]
     if any(curve is not None for curve in found.curves):
         files.append(found.write_curves(folder / "curves.csv"))
-    try:
-        found.plot(folder / "sweep.png")
-    except MissingExtra as error:
-        return files, [f"no figure: {error}"]
-    return [*files, folder / "sweep.png"], []
+    figures, notices = write_figure(found.plot, folder / "sweep.png")
+    return [*files, *figures], notices
 
 
 EXAMPLE_SWEEP = """\

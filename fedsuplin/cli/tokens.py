@@ -1,4 +1,4 @@
-"""The commands of a live federation: `fedsuplin serve`, `fedsuplin tokens` and `fedsuplin demo federation`."""
+"""`fedsuplin tokens`: make the tokens of a federation's clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._shared.terminal import print_json
 from ..errors import InvalidInput
 from ..federation.credentials import make_tokens, write_token, write_token_hashes
 from .manuals import TOKENS
-from .options import FILE_PATH, JSON_OPTION, federation_output_option
+from .options import FILE_PATH, JSON_OPTION, output_option
 from .sections import SectionedCommand, add_options, make_option_factory
 
 
@@ -29,16 +29,17 @@ from .sections import SectionedCommand, add_options, make_option_factory
             metavar="M",
             help="Clients, with the ids 0 to M - 1.",
         ),
-        federation_output_option(
+        output_option(
             "--out",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="FOLDER",
-            help="Write them there, a file for each client that only you can read. [default: they are printed]",
+            help="Write one file per client into this folder, readable by you alone. "
+            "[default: the tokens are printed]",
         ),
-        federation_output_option(
+        output_option(
             "--replace",
             is_flag=True,
-            help="Put new ones in the place of those in FILE, which are void then.",
+            help="Replace the tokens in FILE, which are void from then on.",
         ),
         *JSON_OPTION,
     ]
@@ -46,12 +47,16 @@ from .sections import SectionedCommand, add_options, make_option_factory
 def tokens_command(
     file: Path, clients: int, out: Path | None, replace: bool, as_json: bool
 ) -> None:
-    """Make a token for each client. FILE gets their hashes, which is what a server needs; the tokens themselves are printed,
-    one line a client, or written to --out. They are nowhere else: keep them.
+    """Make a token for each client.
+
+    FILE gets the hashes of the tokens, which is all that a server needs. The tokens themselves
+    are printed, one line per client, or written to --out. They are stored nowhere else: keep
+    them.
     """
     if file.exists() and not replace:
         raise InvalidInput(
-            f"{file} is there: with new tokens the old ones are void. Give another name, or --replace"
+            f"{file} already exists, and new tokens would void those in it: "
+            "give another name, or --replace"
         )
     tokens = make_tokens(range(clients))
     paths = {} if out is None else write_token_files(out, tokens, replace)
@@ -67,14 +72,14 @@ def tokens_command(
 
 
 def write_token_files(out: Path, tokens: dict[int, str], replace: bool) -> dict[int, Path]:
-    """A file for each client."""
+    """Write a token file for each client; return their paths."""
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {client_id: out / f"client-{client_id}.token" for client_id in tokens}
     for path in paths.values():
         if replace:
             path.unlink(missing_ok=True)
         elif path.exists():
-            raise InvalidInput(f"{path} is there: give another folder, or --replace")
+            raise InvalidInput(f"{path} already exists: give another folder, or --replace")
     for client_id, token in tokens.items():
         write_token(paths[client_id], token)
     return paths

@@ -1,7 +1,4 @@
-"""What the command line tells: the closing table of a run, its files, and the tables of variants and plugins.
-
-Numbers first (`summary`, `variant_rows`, `plugin_rows`: plain data, also for --json), words and tables after.
-"""
+"""`fedsuplin variants`: list the variants, or show one's numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-from rich import box
 from rich.table import Table
 
 from .._shared.terminal import make_console, print_json
@@ -22,7 +18,7 @@ from .build import build_problem_and_algorithm, read_build_defaults
 from .completing import complete_variants
 from .manuals import VARIANTS
 from .options import JSON_OPTION, SIZE_OPTIONS
-from .output import describe_parts
+from .output import describe_parts, make_table
 from .sections import SectionedCommand, add_options
 
 
@@ -34,10 +30,10 @@ from .sections import SectionedCommand, add_options
 @click.argument("name", required=False, shell_complete=complete_variants)
 @add_options(SIZE_OPTIONS, JSON_OPTION)
 def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
-    """List the variants: what each is, what it is made of, and which theorem covers it.
+    """List the variants: what each is, its parts, and the theorem that covers it.
 
-    With NAME, show the numbers that `fedsuplin run NAME` works with, for both presets: radii, target widths, thresholds, and
-    whether the guarantee holds. The sizes are for that.
+    With NAME, show the numbers that `fedsuplin run NAME` works with, for both presets: radii,
+    target widths, thresholds, and whether the guarantee holds. They depend on the sizes.
     """
     if name is not None:
         as_run = read_build_defaults() | given
@@ -57,6 +53,7 @@ def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
 
 
 def print_algorithm_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
+    """Print the numbers of a variant's algorithms, one per preset."""
     if as_json:
         print_json(
             {algorithm.preset: collect_algorithm_numbers(algorithm) for algorithm in algorithms}
@@ -70,7 +67,7 @@ def print_algorithm_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
 
 
 def collect_algorithm_numbers(algorithm: Algorithm) -> dict[str, Any]:
-    """An algorithm as plain data: its specification, and what was worked out from it."""
+    """Return an algorithm as plain data: its specification, and the numbers computed from it."""
     return {
         **algorithm.spec,
         "radii": algorithm.radii.tolist(),
@@ -82,7 +79,7 @@ def collect_algorithm_numbers(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def fold_lines(text: str, width: int) -> str:
-    """Lines no longer than that, where words allow it; what goes on is below the words that began."""
+    """Wrap lines at a width, between words; continuations are indented."""
     wrap = textwrap.TextWrapper(
         width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False
     )
@@ -90,7 +87,7 @@ def fold_lines(text: str, width: int) -> str:
 
 
 def list_variant_rows(registry: Registry) -> list[dict[str, Any]]:
-    """Every registered variant as plain data; one that can't be made says why in place of a summary."""
+    """Return every registered variant as plain data, with an error for one that can't be made."""
     rows = []
     for name in registry.names("variants"):
         try:
@@ -108,7 +105,8 @@ def list_variant_rows(registry: Registry) -> list[dict[str, Any]]:
 
 
 def make_variants_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_lines=False, pad_edge=False)
+    """Make the table of all variants."""
+    table = make_table()
     for heading, ratio in (("variant", None), ("what it is", 2), ("made of", 3)):
         table.add_column(
             heading, ratio=ratio, overflow="fold", style="bold" if heading == "variant" else None
@@ -127,13 +125,15 @@ def make_variants_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def describe_variant(row: Mapping[str, Any]) -> str:
+    """Return the summary of a variant and its theorem."""
     return f"{row['summary']}\n({row['theorem'] or 'no theorem of the paper'})"
 
 
 def describe_composition(row: Mapping[str, Any]) -> str:
+    """Return the parts of a variant, who syncs, and what decisions are based on."""
     decides = (
-        "lazy (decides from its last download)"
+        "lazy (decides from the last download)"
         if row["lazy"]
-        else "eager (decides from all it has)"
+        else "eager (decides from all that it has)"
     )
     return f"{describe_parts(row)}\n{SYNCS[row['syncs']]}\n{decides}"

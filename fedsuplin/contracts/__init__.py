@@ -1,1 +1,1 @@
-"""What plugins are: the protocols, and what they speak of (Setting, Variant, Chunk, Stream, Problem)."""
+"""What plugins are: the protocols, Setting, Variant, Chunk, Stream, Problem and the bounds."""

@@ -8,16 +8,29 @@ from dataclasses import dataclass
 from .._shared.checks import check_positive, check_positive_integer, check_size
 from ..errors import InvalidInput
 
-LEAST_RIDGE, MOST_RIDGE = (
-    1e-100,
-    1e100,
-)  # their inverses and squares are far from what a double can hold
+LEAST_RIDGE, MOST_RIDGE = 1e-100, 1e100  # inverses and squares stay far from overflow
 
 
 @dataclass(frozen=True)
 class Setting:
-    """d, K, M, T and λ of a problem, as the formulas of noise models, triggers and weightings take them.
+    """The sizes of a problem, as the formulas of noise models, triggers and weightings take them.
 
+    Parameters
+    ----------
+    dim : int
+        d, the length of a context.
+    n_arms : int
+        K, the number of arms per round.
+    n_clients : int
+        M, the number of clients.
+    horizon : int
+        T, the number of pulls of all clients together.
+    ridge : float, default 1.0
+        λ, the regularisation: every Gram matrix starts as λI.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import Setting
     >>> Setting(dim=25, n_arms=20, n_clients=20, horizon=40_000).rounds
     2000.0
     """
@@ -40,17 +53,45 @@ class Setting:
 
     @property
     def rounds(self) -> float:
-        """T_c = T / M, the pulls of one client when all take turns."""
+        """The pulls of one client when all take turns: T_c = T / M."""
         return self.horizon / self.n_clients
 
     def with_horizon(self, horizon: int) -> Setting:
+        """Return the same setting with another horizon.
+
+        Parameters
+        ----------
+        horizon : int
+            The new number of pulls.
+
+        Returns
+        -------
+        Setting
+            A copy.
+        """
         return dataclasses.replace(self, horizon=horizon)
 
 
 def add_rounding_margin(threshold: float) -> float:
-    """What a trigger's left side must be above in order to exceed a threshold: more, by a relative 1e-9.
+    """Return a threshold raised by a relative 1e-9, for triggers to compare with.
 
-    A unit context on A = I makes a ratio of determinants exactly 2; without the margin the trajectory would depend on how a
-    CPU rounds it.
+    A unit context on A = I makes a ratio of determinants exactly 2. Without the margin the
+    trajectory would depend on how a CPU rounds it.
+
+    Parameters
+    ----------
+    threshold : float
+        What the left side of a trigger's condition must exceed.
+
+    Returns
+    -------
+    float
+        The raised threshold.
+
+    Examples
+    --------
+    >>> from fedsuplin.plugin import add_rounding_margin
+    >>> 2.0 + 1e-12 > add_rounding_margin(2.0)
+    False
     """
     return (1 + 1e-9) * threshold

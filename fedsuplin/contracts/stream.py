@@ -20,20 +20,46 @@ NORM_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive pulls, in the layout of the engine; None where a problem has no such thing. `Chunk.of` makes one.
+    """Consecutive pulls in the layout of the engine. `Chunk.of` makes one from usual arrays.
 
-    >>> Chunk.of(np.zeros((5, 3, 2)), [0, 1, 0, 1, 0], theta=[1.0, 0.0], sigma=0.1).contexts.shape
+    The arms are the SIMD lanes of the kernels: the last axis, padded with zeros.
+
+    Parameters
+    ----------
+    contexts : ndarray of shape (n, dim, lanes)
+        The context of every arm at every pull.
+    clients : ndarray of int32, shape (n,)
+        Who plays.
+    noise : ndarray of shape (n,)
+        What is added to the reward.
+    sigma : ndarray of shape (n,)
+        The noise level that the client knows.
+    theta : ndarray of shape (dim,) or None
+        The parameter that rewards are computed from. Without it there are `rewards`.
+    rewards : ndarray of shape (n, lanes) or None
+        The reward of every arm.
+    corruption : ndarray of shape (n, lanes) or None
+        What an adversary adds to the reward of every arm.
+    mask : ndarray of uint8, shape (n, lanes), or None
+        1 for an arm that can be played; None where all can.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedsuplin.plugin import Chunk
+    >>> clients = [0, 1, 0, 1, 0]
+    >>> Chunk.of(np.zeros((5, 3, 2)), clients, theta=[1.0, 0.0], sigma=0.1).contexts.shape
     (5, 2, 4)
     """
 
-    contexts: Floats  # n × d × lanes
-    clients: Clients  # n, int32
-    noise: Floats  # n
-    sigma: Floats  # n
-    theta: Floats | None = None  # d; or else
-    rewards: Floats | None = None  # n × lanes
-    corruption: Floats | None = None  # n × lanes
-    mask: Bytes | None = None  # n × lanes, uint8
+    contexts: Floats
+    clients: Clients
+    noise: Floats
+    sigma: Floats
+    theta: Floats | None = None
+    rewards: Floats | None = None
+    corruption: Floats | None = None
+    mask: Bytes | None = None
 
     @classmethod
     def of(
@@ -48,9 +74,31 @@ class Chunk:
         corruption: Any = None,
         mask: Any = None,
     ) -> Chunk:
-        """Pulls as one writes them down, brought into that layout: contexts n × K × d, clients n, tables n × K.
+        """Make a chunk from arrays with one row per pull and one column per arm.
 
-        Rewards are θᵀx + noise with `theta`, or `rewards` as they are. An arm whose `mask` is False is not there.
+        Parameters
+        ----------
+        contexts : array_like of shape (n, n_arms, dim)
+            The context of every arm at every pull.
+        clients : array_like of shape (n,)
+            Who plays.
+        theta : array_like of shape (dim,), optional
+            Rewards are θᵀx + noise with it.
+        rewards : array_like of shape (n, n_arms), optional
+            The rewards, used as they are.
+        noise : float or array_like of shape (n,), default 0
+            What is added to the reward.
+        sigma : float or array_like of shape (n,), default 1
+            The noise level that the client knows.
+        corruption : array_like of shape (n, n_arms), optional
+            What an adversary adds to the rewards.
+        mask : array_like of bool, shape (n, n_arms), optional
+            False for an arm that is not there.
+
+        Returns
+        -------
+        Chunk
+            The same pulls in the layout of the engine.
         """
         contexts = as_floats("contexts", contexts)
         if contexts.ndim != 3:
@@ -71,7 +119,8 @@ class Chunk:
         for name, (values, shape) in given.items():
             if values is not None and values.shape != shape:
                 raise InvalidInput(
-                    f"{name} of {n} pulls of {n_arms} arms must have the shape {shape}, not {values.shape}"
+                    f"{name} of {n} pulls of {n_arms} arms must have the shape {shape}, "
+                    f"not {values.shape}"
                 )
         clients, rewards, corruption, there = (values for values, _ in given.values())
         mask = None if there is None else check_whole_numbers("mask", there, 0, 1, np.uint8)
@@ -91,30 +140,67 @@ class Chunk:
 
 
 class Stream:
-    """One pass over a problem; `take(n)` gives the next n pulls. The arrays may be reused: use a chunk before the next take.
+    """One pass over a problem, taken in chunks.
 
+    Attributes
+    ----------
+    budget : float
+        The most that corruption may add up to, in absolute value, over the whole stream.
+    checked : bool
+        True when contexts are known to be finite and no longer than 1; else `run` checks every
+        chunk.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedsuplin.plugin import Chunk, Stream
     >>> class Coins(Stream):
     ...     def take(self, n):
-    ...         return Chunk.of(np.full((n, 2, 1), 0.5), np.zeros(n), rewards=np.eye(2)[np.zeros(n, int)])
+    ...         rewards = np.tile([1.0, 0.0], (n, 1))
+    ...         return Chunk.of(np.full((n, 2, 1), 0.5), np.zeros(n), rewards=rewards)
+    >>> Coins().take(3).rewards.shape
+    (3, 4)
     """
 
     budget: float = np.inf
-    """The most that corruption may add up to, in absolute value, over the whole stream."""
-
     checked: bool = False
-    """True when contexts are known to be finite and no longer than 1; else `run` looks at every chunk."""
 
     def take(self, n: int) -> Chunk:
-        raise TypeError(f"{type(self).__name__} does not say how to take pulls: define take(n)")
+        """Return the next pulls. The arrays may be reused by the next call.
+
+        Parameters
+        ----------
+        n : int
+            How many pulls.
+
+        Returns
+        -------
+        Chunk
+            Exactly n pulls.
+        """
+        raise TypeError(f"{type(self).__name__} does not define how to take pulls: add take(n)")
 
     def position(self) -> dict[str, Any] | None:
-        """Where the stream is, as plain data and arrays, for a checkpoint; None if all that helps is to take the pulls again."""
+        """Return where the stream is, for a checkpoint.
+
+        Returns
+        -------
+        dict or None
+            Plain data and arrays. None if a resumed run must take the pulls again.
+        """
         return None
 
     def resume(self, position: dict[str, Any]) -> None:
-        """Go on from a position."""
+        """Continue from a position.
+
+        Parameters
+        ----------
+        position : dict
+            What `position` returned.
+        """
         raise TypeError(
-            f"{type(self).__name__} has a position but does not say how to resume it: define resume(position)"
+            f"{type(self).__name__} has a position but does not define how to resume it: "
+            "add resume(position)"
         )
 
 
@@ -131,8 +217,11 @@ CHUNK_LAYOUT = {  # of a chunk: type, axes, and whether it must be there
 
 
 def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
-    """What a stream of somebody else's gives: the engine relies on n pulls of n_arms arms, one of them there, on every number
-    being finite, on σ_t ≥ 0, and on contexts no longer than 1."""
+    """Check a chunk before the engine plays it.
+
+    The engine relies on n pulls of n_arms arms, at least one of them there, on finite numbers, on
+    σ_t ≥ 0, and on contexts no longer than 1.
+    """
     if (
         not isinstance(chunk, Chunk)
         or not isinstance(chunk.contexts, np.ndarray)
@@ -164,7 +253,8 @@ def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
             raise InvalidInput(f"the chunk's {name} from pull {start} on hold NaN or infinity")
     if chunk.contexts[:, :, n_arms:].any():
         raise InvalidInput(
-            f"the chunk's contexts from pull {start} on have more arms than the problem's n_arms={n_arms}"
+            f"the chunk's contexts from pull {start} on have more arms "
+            f"than the problem's n_arms={n_arms}"
         )
     if chunk.mask is not None and not chunk.mask.any(axis=1).all():
         at = int((~chunk.mask.any(axis=1)).argmax())
@@ -182,15 +272,19 @@ def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
 
 
 def check_lengths(lengths: Floats, start: int, most: float) -> float:
-    """The longest of the contexts whose lengths (rounds × arms) these are; an error that says where, if one can't be played."""
+    """Return the largest of the lengths (rounds × arms) of contexts.
+
+    The error for one that is not finite or above `most` names its round and arm.
+    """
     if not np.isfinite(lengths).all():
         row, arm = np.argwhere(~np.isfinite(lengths))[0]
         raise InvalidInput(f"contexts of round {start + row}, arm {arm} hold NaN or infinity")
     row, arm = np.unravel_index(lengths.argmax(), lengths.shape)
     if lengths[row, arm] > most:
         raise InvalidInput(
-            f"the context of round {start + row}, arm {arm} has length {lengths[row, arm]:.6g}; the theory needs at most 1. "
-            "An ArrayProblem with scale_contexts=True divides all contexts by the longest"
+            f"the context of round {start + row}, arm {arm} has length {lengths[row, arm]:.6g}; "
+            "the theory needs at most 1. An ArrayProblem with scale_contexts=True divides all "
+            "contexts by the longest"
         )
     return float(lengths[row, arm])
 
@@ -198,7 +292,7 @@ def check_lengths(lengths: Floats, start: int, most: float) -> float:
 def pad_columns(
     table: NDArray[Number] | None, lanes: int, part: slice = slice(None)
 ) -> NDArray[Number] | None:
-    """Rows of a table with a column for each arm, as the engine has them: a column for each lane."""
+    """Return some rows of a table with one column per lane instead of one per arm."""
     if table is None:
         return None
     missing = lanes - table.shape[1]
@@ -208,7 +302,7 @@ def pad_columns(
 
 
 def _spread_over_pulls(name: str, values: Any, n: int) -> Floats:
-    """A number for each of n pulls, from as many or from one."""
+    """Return one number per pull, given as many or one for all."""
     values = as_floats(name, values)
     if values.shape not in ((), (1,), (n,)):
         raise InvalidInput(f"{name} must be one number or {n}, not of shape {values.shape}")

@@ -26,12 +26,36 @@ PARTS = (*AXES, "syncs", "lazy")
 
 @dataclass(frozen=True)
 class Variant:
-    """A composition under one name: which parts, who syncs, lazy or eager. Presets give keywords that the user may override.
+    """A composition of parts under one name.
 
-    Each part is a name or an object. What is left out is as in the paper's plain algorithm, `async`.
+    Each part is a registered name or an object. The defaults are the paper's plain algorithm,
+    `async`.
 
-    >>> gossip = Variant(trigger="periodic", lazy=False)
-    >>> make(gossip, dim=4, n_arms=5, n_clients=2, horizon=1000, every=20).trigger
+    Parameters
+    ----------
+    policy, trigger, noise, weighting : str or plugin
+        The parts: how an arm is chosen, when a client asks for a sync, what is assumed of the
+        noise, and how much an observation counts.
+    syncs : {"one", "all", "push"}
+        "one": the client whose trigger fired, all layers. "all": every client at the end of the
+        round, the marked layers. "push": that client uploads, and the server sends each client
+        what it lacks where it exceeds the trigger's ``push_threshold``, in ln det.
+    lazy : bool
+        Decide from the last download alone (lazy), or from it and what was gathered since (eager).
+    summary : str
+        One line for the list of variants.
+    theorem : str or None
+        The theorem of the paper that covers this composition, if one does.
+    claim : Claim or None
+        Its row in the paper's Table 1, if it has one.
+    presets : mapping of str to mapping
+        Keywords for the presets "practical" and "theory", which the user may override.
+
+    Examples
+    --------
+    >>> import fedsuplin as fsl
+    >>> gossip = fsl.Variant(trigger="periodic", lazy=False)
+    >>> fsl.make(gossip, dim=4, n_arms=5, n_clients=2, horizon=1000, every=20).trigger
     Periodic(every=20)
     """
 
@@ -40,16 +64,10 @@ class Variant:
     noise: Any = "gaussian"
     weighting: Any = "unit"
     syncs: str = "one"
-    """"one": the client whose trigger fired, all layers. "all": every client at the end of the round, the marked layers.
-    "push": that client uploads, and the server sends each client what it lacks where it exceeds the trigger's
-    `push_threshold`, in ln det."""
     lazy: bool = True
-    """Decide from the last download alone (lazy), or from it and what was gathered since (eager)."""
     summary: str = ""
     theorem: str | None = None
-    """The theorem of the paper that covers this composition, if one does."""
     claim: Claim | None = None
-    """Its row in the paper's Table 1, if it has one."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""What a round costs on this machine: the numbers and tables of `fedsuplin bench`."""
+"""What a round costs on this machine: the measurements and tables of `fedsuplin bench`."""

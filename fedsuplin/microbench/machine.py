@@ -1,8 +1,4 @@
-"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
-
-Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
-core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
-"""
+"""The load and the processor of this machine."""
 
 from __future__ import annotations
 
@@ -13,12 +9,12 @@ from pathlib import Path
 
 
 def read_load() -> float | None:
-    """How many processes want a core, on average over the last minute; None where nobody counts."""
+    """Return how many processes wanted a core over the last minute; None where it is unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def read_processor_name() -> str:
-    """The model of the CPU, where the system says it."""
+    """Return the model of the CPU, or its architecture where the model is unknown."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

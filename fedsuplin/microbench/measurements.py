@@ -1,8 +1,4 @@
-"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
-
-Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
-core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
-"""
+"""Measure widths, rounds, communication, syncs and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +33,10 @@ def measure_all(
     effort: Effort = FULL,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> dict[str, Any]:
-    """All of it as plain data. `progress(what, done, total)` is called before each part, and at the end."""
+    """Measure everything, and return it as plain data.
+
+    `progress(what, done, total)` is called before each part, and at the end.
+    """
     parts = (
         ("widths", measure_widths),
         ("rounds", measure_rounds),
@@ -55,7 +54,7 @@ def measure_all(
 
 
 def measure_widths(effort: Effort) -> list[dict[str, Any]]:
-    """Widths and estimates of all arms in one layer, beside the FMA peak."""
+    """Measure the widths and estimates of all arms in one layer, beside the FMA peak."""
     rows = []
     for dim, n_arms in WIDTHS:
         flops = count_width_flops(dim, n_arms)
@@ -77,7 +76,7 @@ def measure_widths(effort: Effort) -> list[dict[str, Any]]:
 
 
 def measure_rounds(effort: Effort) -> list[dict[str, Any]]:
-    """Whole rounds: each variant at the paper's setting, then `async` at other sizes."""
+    """Measure rounds: of each variant at the paper's setting, then of `async` at other sizes."""
     others = [PAPER | {"dim": dim, "n_arms": n_arms} for dim, n_arms in SIZES]
     cases = [(variant, PAPER) for variant in VARIANTS] + [("async", sizes) for sizes in others]
     with SingleThreadedNumpy() as numpy:
@@ -87,7 +86,7 @@ def measure_rounds(effort: Effort) -> list[dict[str, Any]]:
 def measure_round(
     variant: str, sizes: dict[str, Any], numpy: SingleThreadedNumpy, effort: Effort
 ) -> dict[str, Any]:
-    """The loop alone, the drawing of contexts alone, and rounds of the NumPy LinUCB, in turns."""
+    """Measure the loop, the drawing of contexts, and rounds of the NumPy LinUCB, in turns."""
     problem = SyntheticProblem(**sizes, **NOISE.get(variant, {}), seed=0)
     algorithm = make_for(variant, problem, HORIZON, {})
     pulls, draws, numpy_rounds = (
@@ -97,7 +96,7 @@ def measure_round(
         effort.turns,
         make_loop_timing(algorithm, problem, pulls),
         make_timing(lambda: draw_contexts(algorithm, problem, draws)),
-        numpy.timing(problem.dim, problem.n_arms, numpy_rounds),
+        numpy.make_timing(problem.dim, problem.n_arms, numpy_rounds),
     )
     layers = compute_layers_looked_at(run(algorithm, problem, horizon=pulls))
     return {
@@ -114,29 +113,33 @@ def measure_round(
 
 
 def choose_pulls(n: int, sizes: dict[str, int]) -> int:
-    """Fewer pulls where a context set has more numbers than the paper's, in whole rounds of all clients."""
+    """Return how many pulls to play: fewer than n where a round has more numbers than the paper's.
+
+    They are whole rounds of all clients.
+    """
     share = min(1.0, PAPER["dim"] * PAPER["n_arms"] / (sizes["dim"] * sizes["n_arms"]))
     return max(1, int(n * share) // sizes["n_clients"]) * sizes["n_clients"]
 
 
 def compute_layers_looked_at(result: RunResult) -> float:
-    """On average a pull: a pull that ends in layer s has looked at layers 0 to s."""
+    """Return the layers per pull: a pull that ends in layer s has looked at layers 0 to s."""
     played = result.layer_pulls
     return float(played @ np.arange(1, len(played) + 1) / played.sum())
 
 
 def draw_contexts(algorithm: Algorithm, problem: SyntheticProblem, pulls: int) -> None:
-    """What `run` does, without the loop."""
-    stream, size = (
-        problem.stream(pulls, choose_arrival(algorithm, problem, pulls)),
-        choose_chunk_size(algorithm),
-    )
+    """Draw the contexts that a run would play."""
+    stream = problem.stream(pulls, choose_arrival(algorithm, problem, pulls))
+    size = choose_chunk_size(algorithm)
     for start in range(0, pulls, size):
         stream.take(min(size, pulls - start))
 
 
 def measure_communication(effort: Effort) -> dict[str, float]:
-    """A round of `async` with the theorem's C = 1/M², where most pulls communicate, beside one with C = 1."""
+    """Measure a round of `async` with C = 1/M² beside one with C = 1.
+
+    With the theorem's 1/M², most pulls communicate.
+    """
     problem = SyntheticProblem(**PAPER, seed=0)
     few, many = (
         make_for("async", problem, HORIZON, {"C": C}) for C in (1.0, PAPER["n_clients"] ** -2)
@@ -156,7 +159,10 @@ def measure_communication(effort: Effort) -> dict[str, float]:
 
 
 def measure_sync(effort: Effort) -> dict[str, float]:
-    """What the server does with one layer of an upload: a rank-one step for each of few observations, or a factorisation."""
+    """Measure what the server does with one layer of an upload.
+
+    That is a rank-one step for each of few observations, or one factorisation.
+    """
     data = measure.Data(PAPER["dim"], PAPER["n_arms"])
     cube = PAPER["dim"] ** 3
     step, whole = take_best(
@@ -168,7 +174,7 @@ def measure_sync(effort: Effort) -> dict[str, float]:
 
 
 def measure_memory(effort: Effort) -> dict[str, float]:
-    """Bytes of the engine's state at the paper's setting, and what one more client adds that has not played yet."""
+    """Measure the bytes of the engine's state, and of one more client that has not played yet."""
     paper, few, many = (
         Engine(
             make_for("async", SyntheticProblem(**PAPER | {"n_clients": m}), HORIZON, {})

@@ -1,8 +1,4 @@
-"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
-
-Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
-core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
-"""
+"""The LinUCB in NumPy that everything is compared with, run in its own process."""
 
 from __future__ import annotations
 
@@ -18,21 +14,26 @@ from ..problems.synthetic import SyntheticProblem
 from .settings import HORIZON
 from .timing import Timing, make_timing
 
+THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
 
 class NumpyLinUCB:
-    """One layer, one player, Sherman–Morrison, no copies: the LinUCB that a careful NumPy user writes."""
+    """The LinUCB that a careful NumPy user writes: one layer, Sherman–Morrison, no copies."""
 
     def __init__(self, dim: int, n_arms: int, ridge: float, radius: float) -> None:
-        self.inverse, self.moment, self.theta_hat = (
-            np.eye(dim) / ridge,
-            np.zeros(dim),
-            np.zeros(dim),
-        )
+        self.inverse = np.eye(dim) / ridge
+        self.moment, self.theta_hat = np.zeros(dim), np.zeros(dim)
         self.radius = radius
         self._projected, self._outer = np.empty((n_arms, dim)), np.empty((dim, dim))
         self._scores, self._widths = np.empty(n_arms), np.empty(n_arms)
 
     def select(self, contexts: np.ndarray) -> int:
+        """Return the arm with the largest upper confidence bound."""
         np.dot(contexts, self.inverse, out=self._projected)
         np.einsum("kd,kd->k", self._projected, contexts, out=self._widths)
         np.sqrt(self._widths, out=self._widths)
@@ -42,6 +43,7 @@ class NumpyLinUCB:
         return int(self._scores.argmax())
 
     def update(self, x: np.ndarray, reward: float) -> None:
+        """Learn from the reward of an arm with the context x."""
         y = self.inverse @ x
         np.multiply(y[:, None], y, out=self._outer)
         self._outer /= 1 + x @ y
@@ -51,7 +53,7 @@ class NumpyLinUCB:
 
 
 def play_rows(player: Any, contexts: np.ndarray, theta: np.ndarray, noise: np.ndarray) -> list[int]:
-    """The loop around a player, with what a simulation must compute: the reward, and the regret against the best arm."""
+    """Play a simulation, with its rewards and regret, and return the arms that were chosen."""
     arms, regret = [], 0.0
     for t in range(len(contexts)):
         rows = contexts[t]
@@ -64,33 +66,37 @@ def play_rows(player: Any, contexts: np.ndarray, theta: np.ndarray, noise: np.nd
 
 
 def take_first_rows(problem: SyntheticProblem, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first contexts of a problem as NumPy wants them, rounds × arms × dim, and their noise."""
+    """Return the first contexts of a problem, as rounds × arms × dim, and their noise."""
     chunk = problem.stream(HORIZON, None).take(n)
-    return np.ascontiguousarray(
-        chunk.contexts[:, :, : problem.n_arms].transpose(0, 2, 1)
-    ), chunk.noise.copy()
+    rows = np.ascontiguousarray(chunk.contexts[:, :, : problem.n_arms].transpose(0, 2, 1))
+    return rows, chunk.noise.copy()
 
 
 @dataclass(frozen=True)
 class FixedRadius:
-    """A noise model with one layer and one radius, which makes `oful` for one client the very LinUCB above."""
+    """A noise model with one layer and one radius, with which `oful` is the LinUCB above."""
 
     radius: float = 0.5
 
     def n_layers(self, setting: Any) -> int:
+        """Return 1."""
         return 1
 
     def radii(self, setting: Any) -> list[float]:
+        """Return the radius of the only layer."""
         return [self.radius]
 
     def target_widths(self, setting: Any) -> list[float]:
+        """Return a width that no arm reaches, so that no layer is passed."""
         return [0.0]
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return no noise, with the scale 0."""
         return np.zeros(n), np.zeros(n)
 
 
 def time_numpy_rounds(dim: int, n_arms: int, n: int) -> float:
+    """Return the seconds of n rounds of the NumPy LinUCB."""
     problem = SyntheticProblem(dim, n_arms, 1)
     theta, (rows, noise) = problem.theta, take_first_rows(problem, n)
     assert theta is not None  # it has one for all arms
@@ -98,33 +104,25 @@ def time_numpy_rounds(dim: int, n_arms: int, n: int) -> float:
 
 
 def answer_timings() -> None:
-    """In that process: for each line of sizes, the seconds that so many rounds take."""
+    """Print the seconds of some rounds for each line with dim, arms and rounds on stdin."""
     for line in sys.stdin:
         dim, n_arms, n = map(int, line.split())
         print(time_numpy_rounds(dim, n_arms, n), flush=True)
 
 
 class SingleThreadedNumpy:
-    """The NumPy LinUCB in a process of its own whose BLAS has one thread, as the comparison is of one core with one core.
+    """The NumPy LinUCB in a process whose BLAS has one thread: one core is compared with one core.
 
-    With two threads OpenBLAS takes several times as long for matrices of this size when the other core is busy.
+    With two threads OpenBLAS takes several times as long for matrices of this size when the other
+    core is busy.
     """
 
     def __enter__(self) -> SingleThreadedNumpy:
-        one = dict.fromkeys(
-            (
-                "OPENBLAS_NUM_THREADS",
-                "OMP_NUM_THREADS",
-                "MKL_NUM_THREADS",
-                "VECLIB_MAXIMUM_THREADS",
-            ),
-            "1",
-        )
-        command = [sys.executable, "-P", "-c", "from fedsuplin.benchmark import answer; answer()"]
+        code = f"from {__name__} import {answer_timings.__name__} as answer; answer()"
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command,
-            env=os.environ | one,
+            [sys.executable, "-P", "-c", code],
+            env=os.environ | dict.fromkeys(THREAD_VARIABLES, "1"),
             stdin=pipe,
             stdout=pipe,
             text=True,
@@ -132,7 +130,9 @@ class SingleThreadedNumpy:
         )
         return self
 
-    def timing(self, dim: int, n_arms: int, n: int) -> Timing:
+    def make_timing(self, dim: int, n_arms: int, n: int) -> Timing:
+        """Return a timing of n rounds in that process."""
+
         def seconds() -> float:
             assert self._process.stdout is not None  # it is a pipe
             print(dim, n_arms, n, file=self._process.stdin, flush=True)

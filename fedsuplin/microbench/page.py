@@ -1,8 +1,4 @@
-"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
-
-Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
-core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
-"""
+"""The page of `fedsuplin bench` in Markdown."""
 
 from __future__ import annotations
 
@@ -25,21 +21,24 @@ from .tables import LEGEND, list_facts, make_rounds_table, make_widths_table
 def write_benchmark_page(
     path: Path, numbers: dict[str, Any], *, quick: bool, busy: float | None
 ) -> Path:
-    """The tables in Markdown, with what made them."""
-    told = {
-        "command": f"`fedsuplin bench{' --quick' if quick else ''} --markdown {path.name if path.is_absolute() else path}`",
+    """Write the tables in Markdown, with how, when and where they were made."""
+    shown = path.name if path.is_absolute() else path
+    python, system = platform.python_version(), f"{platform.system()} {platform.machine()}"
+    circumstances = {
+        "command": f"`fedsuplin bench{' --quick' if quick else ''} --markdown {shown}`",
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "versions": f"fedsuplin {__version__}, Python {platform.python_version()}, NumPy {np.__version__}",
-        "machine": f"{read_processor_name()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores, of which one is measured",
+        "versions": f"fedsuplin {__version__}, Python {python}, NumPy {np.__version__}",
+        "machine": f"{read_processor_name()}, {system}, {os.cpu_count()} cores, one measured",
         "load before": "not known" if busy is None else f"{busy:.1f}{format_load_warning(busy)}",
     }
     page = f"""\
 # Benchmarks
 
-What `fedsuplin bench` measured, on one core; the best of several, and what is compared is timed side by side. How the engine gets
-there is in [The engine and what it costs](speed.md). This page is made by the command below.
+`fedsuplin bench` measured this on one core. Each time is the best of several, and what is compared
+is timed side by side. How the engine gets there is in [The engine and what it costs](speed.md).
+This page is made by the command below.
 
-{format_markdown_table(("", ""), told.items())}
+{format_markdown_table(("", ""), circumstances.items())}
 
 ## The machine
 
@@ -61,14 +60,17 @@ there is in [The engine and what it costs](speed.md). This page is made by the c
 
 
 def format_load_warning(busy: float) -> str:
-    """A warning for the reader, where others were at work."""
+    """Return a warning for the reader if the machine was busy, else nothing."""
     if busy < 0.5 * (os.cpu_count() or 1):
         return ""
-    return ". Other processes wanted the cores while this was measured: read ratios, not times, and measure again on a quiet machine"
+    return (
+        ". Other processes wanted the cores while this was measured: "
+        "read ratios, not times, and measure again on a quiet machine"
+    )
 
 
 def format_page_table(table: Table) -> str:
+    """Return a table of the terminal in Markdown."""
     heads = [str(column.header) for column in table.columns]
-    return format_markdown_table(
-        heads, zip(*(column.cells for column in table.columns), strict=True), numbers_from=1
-    )
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    return format_markdown_table(heads, rows, numbers_from=1)

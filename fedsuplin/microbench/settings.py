@@ -1,8 +1,4 @@
-"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
-
-Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
-core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
-"""
+"""What `fedsuplin bench` measures, and for how long."""
 
 from __future__ import annotations
 
@@ -14,20 +10,23 @@ HORIZON = 40_000
 VARIANTS = ("async", "sync", "variance", "robust", "oful")
 SIZES = ((5, 5), (25, 100), (64, 20), (128, 100))  # d, K of `async`, besides the paper's setting
 WIDTHS = ((5, 5), (25, 20), (64, 50), (128, 100), (256, 1000))
-IDLE = (1000, 3000)  # clients, whose difference in memory is that of idle ones
+IDLE = (1000, 3000)  # numbers of clients: the difference in memory is that of idle ones
+# The noise that each variant is made for.
 NOISE: dict[str, dict[str, Any]] = {
     "variance": {"noise": "bounded"},
     "robust": {"noise": "corrupted", "corruption": 50.0},
-}  # as each is made for
+}
 
 
 @dataclass(frozen=True)
 class Effort:
     """How long to measure."""
 
-    turns: int  # of timings side by side, of which the best counts
+    turns: int
+    """How often things that are compared are timed side by side; the best time counts."""
     kernel_turns: int
-    pulls: int  # of a run at the paper's setting; fewer where a round costs more
+    pulls: int
+    """The length of a run at the paper's setting; fewer pulls where a round costs more."""
     numpy_rounds: int
 
 

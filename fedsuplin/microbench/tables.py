@@ -1,8 +1,4 @@
-"""What this machine does, in a minute: the numbers and tables of `fedsuplin bench`.
-
-Whatever is compared is measured side by side, the timings taking turns, and the best of each counts: a noisy neighbour slows a
-core down for seconds, nothing speeds it up. The NumPy LinUCB that everything is compared with is here too; `bench/` uses it.
-"""
+"""The tables of `fedsuplin bench` in a terminal."""
 
 from __future__ import annotations
 
@@ -22,6 +18,7 @@ the loop; NumPy: a one-layer LinUCB round, and how many times ours it takes."""
 
 
 def make_tables(numbers: dict[str, Any]) -> Group:
+    """Return all tables and their legend."""
     return Group(
         make_machine_table(numbers),
         make_widths_table(numbers["widths"]),
@@ -31,6 +28,7 @@ def make_tables(numbers: dict[str, Any]) -> Group:
 
 
 def make_machine_table(numbers: dict[str, Any]) -> Table:
+    """Return the facts about the machine as a table."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -40,9 +38,10 @@ def make_machine_table(numbers: dict[str, Any]) -> Table:
 
 
 def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the facts about the machine and the engine, each with its name."""
     d, k, m = PAPER.values()
     talk = numbers["communication"]
-    step, whole = numbers["sync"].values()
+    step, factorisation = numbers["sync"].values()
     yield "code path", f"{numbers['kernels']} (this CPU can run {', '.join(numbers['available'])})"
     yield (
         "FMA peak",
@@ -50,7 +49,8 @@ def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield (
         "a sync",
-        f"{step:.2f} µs an observation, or {whole:.2f} µs for many at once, in each layer uploaded",
+        f"{step:.2f} µs per observation, or {factorisation:.2f} µs for many at once, "
+        "in each layer uploaded",
     )
     yield (
         "many syncs",
@@ -68,6 +68,7 @@ def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def make_widths_table(rows: list[dict[str, Any]]) -> Table:
+    """Return µs and Gflop/s of the widths of one layer, one row per size."""
     table = make_plain_table("kernel", "d", "K", "µs", "Gflop/s", "% of peak")
     for row in rows:
         rate = count_width_flops(row["dim"], row["n_arms"]) / row["microseconds"] / 1e3
@@ -77,7 +78,7 @@ def make_widths_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
-    """µs a round of the loop; beside it what drawing the contexts takes, and a round of the NumPy LinUCB."""
+    """Return µs per round of the loop, beside those of drawing contexts and of the NumPy LinUCB."""
     table = make_plain_table(
         "a round of", "d", "K", "µs", "layers", "a layer", "drawing", "NumPy", "times"
     )
@@ -97,7 +98,7 @@ def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def make_plain_table(what: str, *numbers: str) -> Table:
-    """Words on the left, numbers on the right; `uncut` when its rows are there."""
+    """Return an empty table with words on the left and numbers on the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column(what, style="bold", overflow="fold")
     for heading in numbers:
@@ -106,7 +107,7 @@ def make_plain_table(what: str, *numbers: str) -> Table:
 
 
 def keep_numbers_whole(table: Table) -> Table:
-    """Where it is narrow, headings and words are folded: a number that is cut is another number."""
+    """Make a narrow terminal fold headings and words: a number that is cut is another number."""
     for column in table.columns[1:]:
         column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
     return table

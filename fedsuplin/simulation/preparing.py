@@ -14,6 +14,7 @@ from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import Doubling
 from ..algorithm.making import make_for
 from ..contracts.problem import Problem
+from ..contracts.protocols import find_missing
 from ..contracts.variant import Variant
 from ..errors import InvalidInput
 from ..problems.base import make_arrival
@@ -81,8 +82,7 @@ def choose_length(
 
 def check_problem(problem: object, or_else: str = "") -> None:
     """Check that this is a problem, not a name or class; `or_else` names what else is accepted."""
-    needed = ("dim", "n_arms", "n_clients", "horizon", "stream")
-    if isinstance(problem, type) or not all(hasattr(problem, name) for name in needed):
+    if isinstance(problem, type) or find_missing("problems", problem):
         raise InvalidInput(
             "the problem must be a Problem, such as "
             f"fsl.SyntheticProblem(dim=25, n_arms=20, n_clients=20){or_else}, "

@@ -137,7 +137,7 @@ def list_recorded_pulls(record: str | int, length: int) -> Counts:
 
 def collect_notices(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
     """Return the notices that a result shows its reader, as an entry of its spec; empty if none."""
-    overstated = algorithm.overstated(problem)
+    overstated = algorithm.describe_overstated_noise(problem)
     return {} if overstated is None else {"notices": [overstated]}
 
 

@@ -1,4 +1,4 @@
-"""Conformance checks for plugins: `conformance` makes a pytest test for a package, `check` checks one object."""
+"""Conformance tests for plugins: `conformance` for a package, `check` for one plugin."""
 
 from .suite import check, conformance
 

@@ -9,20 +9,19 @@ from ..contracts.protocols import PULL_METHODS
 from ..contracts.variant import AXES
 from .subject import Subject
 
-AXIS = {kind: axis for axis, kind in AXES.items()}  # the keyword of `make` for a part of this kind
-PULL_KINDS = tuple(
-    kind for kind, axis in AXIS.items() if axis in PULL_METHODS
-)  # the kinds that the engine asks at every pull
+# The keyword of `make` that takes a plugin of this kind.
+AXIS = {kind: axis for axis, kind in AXES.items()}
+# The kinds that the engine asks at every pull.
+PULL_KINDS = tuple(kind for kind, axis in AXIS.items() if axis in PULL_METHODS)
 Check = Callable[[Subject], None]
 Checker = TypeVar("Checker", bound=Check)
-Occasion = Callable[[Any], bool]
-OCCASIONS: dict[Check, tuple[tuple[str, ...], Occasion]] = {}  # the kinds, and when it applies
+Condition = Callable[[Any], bool]
+OCCASIONS: dict[Check, tuple[tuple[str, ...], Condition]] = {}
+"""Each check with its kinds of plugin and the condition under which it applies to one of them."""
 
 
-def applies_to(
-    *kinds: str, when: Callable[[Any], bool] = lambda plugin: True
-) -> Callable[[Checker], Checker]:
-    """Make a function a check of plugins of these kinds, for those plugins for which `when` is true."""
+def applies_to(*kinds: str, when: Condition = lambda plugin: True) -> Callable[[Checker], Checker]:
+    """Make a function a check for the plugins of these kinds for which `when` is true."""
 
     def add(function: Checker) -> Checker:
         OCCASIONS[function] = kinds, when

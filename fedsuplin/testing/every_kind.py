@@ -5,83 +5,94 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from ..algorithm.assembling import collect_fields
 from ..registry import KINDS, SINGULAR, MissingParameter, check_plugin
 from .checks import AXIS, applies_to
-from .subject import Subject, bind_plugin, call_plugin, encode_parameters, fail, read_parameters
+from .subject import Subject, bind_plugin, call_plugin, encode_parameters, fail
+
+# A variant is a dataclass of ours, and a problem has its own specification.
+PARTS_AND_ARRIVALS = sorted(set(KINDS) - {"variants", "problems"})
 
 
 @applies_to(*KINDS)
 def check_can_be_made(subject: Subject) -> None:
-    """It can be made with its defaults (or the parameters given), and offers what its kind must."""
+    """Check that it can be made, from its defaults or given parameters, with all its kind needs."""
     try:
         subject.maker()
     except Exception as error:
-        missing = subject.name is not None and isinstance(error, MissingParameter)
-        hint = f". Every parameter needs a default, or a value in conformance(…, parameters={{{subject.name!r}: {{…}}}})"
-        fail(f"{error}{hint if missing else ''}", error)
+        hint = ""
+        if subject.name is not None and isinstance(error, MissingParameter):
+            given = f"parameters={{{subject.name!r}: {{…}}}}"
+            hint = f". Every parameter needs a default, or a value in conformance(…, {given})"
+        fail(f"{error}{hint}", error)
 
 
 @applies_to(*KINDS)
 def check_is_documented(subject: Subject) -> None:
-    """It says what it is: the docstring of the class or factory, the `summary` of a variant. `fedsuplin plugins` shows it."""
+    """Check that it has a docstring or, for a variant, a `summary`.
+
+    `fedsuplin plugins` shows the first line.
+    """
     if subject.kind == "variants":
         if not str(subject.make().summary).strip():
-            fail('it has no summary: Variant(summary="…") says in a line what it is')
+            fail('it has no summary: pass Variant(summary="…"), one line that says what it is')
         return
     factory = subject.factory
     name = getattr(factory, "__name__", repr(factory))
-    text = (
-        "" if factory.__doc__ in (None, type(factory).__doc__) else factory.__doc__.strip()
-    )  # functools.partial has its own
-    if not text or text.startswith(f"{name}("):  # which is what a dataclass writes for itself
-        fail(f"{name} has no docstring: its first line says what the {SINGULAR[subject.kind]} does")
+    # functools.partial has a docstring of its own, and a dataclass writes its signature into one
+    text = "" if factory.__doc__ in (None, type(factory).__doc__) else factory.__doc__.strip()
+    if not text or text.startswith(f"{name}("):
+        kind = SINGULAR[subject.kind]
+        fail(f"{name} has no docstring: write one whose first line says what the {kind} does")
 
 
-@applies_to(*(set(KINDS) - {"variants", "problems"}), when=dataclasses.is_dataclass)
+@applies_to(*PARTS_AND_ARRIVALS, when=dataclasses.is_dataclass)
 def check_repr_names_it(subject: Subject) -> None:
-    """A dataclass shows its type and its parameters, the same each time: errors and results name it so."""
+    """Check that its repr has its type and parameters, the same each time.
+
+    Errors and results show the repr.
+    """
     plugin, second = subject.make(), subject.make()
     if type(plugin).__name__ not in repr(plugin):
         fail(f"its repr is {plugin!r}, which does not name its type {type(plugin).__name__}")
     if repr(plugin) != repr(second):
-        fail(
-            f"two with the same parameters show as {plugin!r} and {second!r}: leave the repr to the dataclass"
-        )
+        advice = "leave the repr to the dataclass"
+        fail(f"two with the same parameters have the reprs {plugin!r} and {second!r}: {advice}")
 
 
-@applies_to(*(set(KINDS) - {"variants", "problems"}), when=dataclasses.is_dataclass)
+@applies_to(*PARTS_AND_ARRIVALS, when=dataclasses.is_dataclass)
 def check_parameters_survive_saving(subject: Subject) -> None:
-    """The fields of a dataclass can be written as JSON, and make the same plugin again: so are runs saved and rebuilt."""
+    """Check that its fields can be written as JSON and make the same plugin again.
+
+    Runs are saved and rebuilt this way.
+    """
     plugin = subject.make()
-    candidates = [plugin] + [
-        bind_plugin(plugin, setting) for setting in subject.settings if hasattr(plugin, "bind")
-    ]
+    candidates = [plugin, *(bind_plugin(plugin, setting) for setting in subject.settings)]
     for candidate in filter(dataclasses.is_dataclass, candidates):
-        text = encode_parameters(read_parameters(candidate))
-        remade = call_plugin(
-            f"made again from its parameters {text}, it", subject.factory, **json.loads(text)
-        )
-        if encode_parameters(read_parameters(remade)) != text:
-            fail(
-                f"made again from its parameters {text}, it has {encode_parameters(read_parameters(remade))}"
-            )
+        text = encode_parameters(collect_fields(candidate))
+        what = f"made again from its parameters {text}, it"
+        remade = call_plugin(what, subject.factory, **json.loads(text))
+        if encode_parameters(collect_fields(remade)) != text:
+            fail(f"{what} has {encode_parameters(collect_fields(remade))}")
 
 
 @applies_to(*AXIS, when=lambda plugin: hasattr(plugin, "bind"))
 def check_binds_to_a_setting(subject: Subject) -> None:
-    """`bind(setting)` gives a plugin of its kind, the same each time, with nothing left to bind; the original stays."""
+    """Check that `bind(setting)` returns a complete plugin of its kind, the same each time.
+
+    The original must not change, and binding the result once more must not change that either.
+    """
     plugin = subject.make()
     for setting in subject.settings:
         before, what = repr(plugin), f"bind({setting})"
         first, again = bind_plugin(plugin, setting), bind_plugin(plugin, setting)
         call_plugin(what, check_plugin, subject.kind, first)
         if repr(plugin) != before:
-            fail(
-                f"{what} changed the plugin itself, from {before} to {plugin!r}: return dataclasses.replace(self, …)"
-            )
-        if dataclasses.is_dataclass(first) and not repr(first) == repr(again) == repr(
-            bind_plugin(first, setting)
-        ):
-            fail(
-                f"{what} gives {first!r}, then {again!r}, and bound once more {bind_plugin(first, setting)!r}: all must be the same"
-            )
+            change = f"from {before} to {plugin!r}"
+            advice = "return dataclasses.replace(self, …)"
+            fail(f"{what} changed the plugin itself, {change}: {advice}")
+        if dataclasses.is_dataclass(first):
+            twice = bind_plugin(first, setting)
+            if not repr(first) == repr(again) == repr(twice):
+                others = f"then {again!r}, and bound once more {twice!r}"
+                fail(f"{what} returns {first!r}, {others}: all must be the same")

@@ -13,12 +13,16 @@ from .checks import applies_to
 from .subject import Subject, bind_plugin, call_plugin, fail
 
 SAMPLE = 20_000
-STANDARD_ERRORS = 6  # a model that is right fails once in 500 million seeds, and ours is fixed
+STANDARD_ERRORS = 6  # a correct model fails for one seed in 500 million, and ours is fixed
+BY_PULL = "draw pull by pull, from rng alone"
 
 
 @applies_to("noise_models")
 def check_numbers_fit_the_layers(subject: Subject) -> None:
-    """`n_layers` is a whole number of at least 1; radii and target widths are as many finite numbers, none below 0."""
+    """Check that `n_layers` is at least 1, and that each layer has a radius and a target width.
+
+    `n_layers` is a whole number; radii and target widths are finite and not negative.
+    """
     for setting in subject.settings:
         model = bind_plugin(subject.make(), setting)
         n_layers = call_plugin(f"n_layers({setting})", model.n_layers, setting)
@@ -26,46 +30,48 @@ def check_numbers_fit_the_layers(subject: Subject) -> None:
             fail(f"n_layers({setting}) is {n_layers!r}; it must be a whole number of at least 1")
         lengths = {"radii": n_layers, "target_widths": n_layers, "radius_growth": 2}
         for method, length in lengths.items():
-            if not hasattr(model, method):  # only the growth may be missing
+            if not hasattr(model, method):  # only radius_growth may be missing
                 continue
-            values = np.asarray(
-                call_plugin(f"{method}({setting})", getattr(model, method), setting), dtype=float
-            )
+            what = f"{method}({setting})"
+            values = np.asarray(call_plugin(what, getattr(model, method), setting), dtype=float)
             if values.shape != (length,) or not np.isfinite(values).all() or (values < 0).any():
-                fail(
-                    f"{method}({setting}) is {values}; it must be {length} finite numbers of at least 0"
-                )
+                fail(f"{what} is {values}; it must be {length} finite numbers of at least 0")
 
 
 @applies_to("noise_models")
 def check_numbers_are_the_same_again(subject: Subject) -> None:
-    """Layers, radii and target widths are a function of the setting and the parameters."""
+    """Check that layers, radii and target widths depend on the setting and parameters only."""
     for setting in subject.settings:
         model = bind_plugin(subject.make(), setting)
         for method in ("n_layers", "radii", "target_widths", "radius_growth"):
-            if hasattr(model, method):
-                asked = [
-                    getattr(one, method)
-                    for one in (model, model, bind_plugin(subject.make(), setting))
-                ]
-                first, *others = (
-                    np.asarray(call_plugin(f"{method}({setting})", ask, setting)) for ask in asked
-                )
-                for other in others:
-                    if not np.array_equal(first, other):
-                        fail(f"{method}({setting}) is {first}, and asked again {other}")
+            if not hasattr(model, method):
+                continue
+            what = f"{method}({setting})"
+            first, *others = (
+                np.asarray(call_plugin(what, getattr(each, method), setting))
+                for each in (model, model, bind_plugin(subject.make(), setting))
+            )
+            for other in others:
+                if not np.array_equal(first, other):
+                    fail(f"{what} is {first}, and asked again {other}")
 
 
 @applies_to("noise_models")
 def check_draws_are_legal(subject: Subject) -> None:
-    """`draw(rng, n)` gives n finite numbers and n noise levels of at least 0. A problem draws from a model that is not bound."""
+    """Check that `draw(rng, n)` returns n finite numbers and n noise levels of at least 0.
+
+    A problem draws from a model that is not bound.
+    """
     for n in (1, 2, 1000):
         call_plugin(f"draw(rng, {n})", draw_noise, subject.make(), np.random.default_rng(n), n)
 
 
 @applies_to("noise_models")
 def check_draws_do_not_depend_on_the_split(subject: Subject) -> None:
-    """Ten pulls have the noise of three and then seven, from a generator with the same seed: a run is cut anywhere."""
+    """Check that drawing ten pulls, or three and then seven, gives the same noise.
+
+    Both start from the same seed: a run may be cut into chunks anywhere.
+    """
     whole = draw_noise(subject.make(), np.random.default_rng(1), 10)
     model, rng = subject.make(), np.random.default_rng(1)
     parts = [
@@ -74,47 +80,44 @@ def check_draws_do_not_depend_on_the_split(subject: Subject) -> None:
     ]
     for what, one, other in zip(("noise", "sigma"), whole, parts, strict=True):
         if (one != other).any():
-            fail(
-                f"the {what} of draw(rng, 10) is {one}, of draw(rng, 3) and draw(rng, 7) {other}: draw by pull, from rng alone"
-            )
+            split = f"of draw(rng, 3) and draw(rng, 7) {other}"
+            fail(f"the {what} of draw(rng, 10) is {one}, {split}: {BY_PULL}")
 
 
 @applies_to("noise_models")
 def check_noise_has_mean_zero(subject: Subject) -> None:
-    """The mean of many draws is zero, within six standard errors."""
+    """Check that the mean of many draws is zero, within six standard errors."""
     noise, _ = draw_noise(subject.make(), np.random.default_rng(2), SAMPLE)
-    error = noise.std() / math.sqrt(SAMPLE)
-    if abs(noise.mean()) > STANDARD_ERRORS * error:
-        fail(
-            f"the mean of draw(default_rng(2), {SAMPLE}) is {noise.mean():.4g}, with a standard error of {error:.2g}, not 0"
-        )
+    mean, error = noise.mean(), noise.std() / math.sqrt(SAMPLE)
+    if abs(mean) > STANDARD_ERRORS * error:
+        found = f"{mean:.4g}, with a standard error of {error:.2g}"
+        fail(f"the mean of draw(default_rng(2), {SAMPLE}) is {found}; it must be 0")
 
 
 @applies_to("noise_models", when=lambda model: hasattr(model, "corrupt"))
 def check_corruption_is_legal(subject: Subject) -> None:
-    """`corrupt(rng, means, best)` gives a finite number for every arm, however pulls are split; a `budget` is at least 0."""
+    """Check that `corrupt(rng, means, best)` returns a finite number for every arm.
+
+    They must not depend on how pulls are split into chunks, and a `budget` is at least 0.
+    """
     model, n, n_arms = subject.make(), 10, subject.game.n_arms
     if not getattr(model, "budget", math.inf) >= 0:
         fail(f"its budget is {model.budget!r}; it must be a number of at least 0")
     means = np.random.default_rng(3).uniform(-1, 1, (n, n_arms))
-    one, other = (
-        corrupt_in_chunks(model, means, [n]),
-        corrupt_in_chunks(subject.make(), means, [3, n - 3]),
-    )
-    if (one != other).any():
-        fail(
-            f"corrupt of {n} pulls is {one}, of the first 3 and then the others {other}: draw by pull, from rng alone"
-        )
+    whole = corrupt_in_chunks(model, means, [n])
+    parts = corrupt_in_chunks(subject.make(), means, [3, n - 3])
+    if (whole != parts).any():
+        split = f"of the first 3 and then the others {parts}"
+        fail(f"corrupt of {n} pulls is {whole}, {split}: {BY_PULL}")
 
 
 def corrupt_in_chunks(model: Any, means: np.ndarray, sizes: list[int]) -> np.ndarray:
-    """What the adversary adds, asked for in chunks of these sizes."""
+    """Return what the adversary adds when asked in chunks of these sizes."""
     rng, found = np.random.default_rng(4), []
     for part in np.split(means, np.cumsum(sizes)[:-1]):
         what = f"corrupt(rng, means, best) for means of shape {part.shape}"
-        added = np.asarray(
-            call_plugin(what, model.corrupt, rng, part.copy(), part.argmax(axis=1)), dtype=float
-        )
+        given = call_plugin(what, model.corrupt, rng, part.copy(), part.argmax(axis=1))
+        added = np.asarray(given, dtype=float)
         if added.shape != part.shape or not np.isfinite(added).all():
             fail(f"{what} is {added}; it must be finite numbers of the same shape")
         found.append(added)

@@ -1,4 +1,4 @@
-"""Ask a rule many questions and judge its answers."""
+"""Call a rule with many inputs, in each of its forms, and judge its answers."""
 
 from __future__ import annotations
 
@@ -25,34 +25,40 @@ AGREEMENT = 1e-12  # relative: compiled code may add and multiply in another ord
 
 
 class Answer(NamedTuple):
-    """What a rule said: with which arguments, as which call of a sequence, and the state after it."""
+    """One answer of a rule: the number of the call, its arguments, its value and its effects."""
 
     number: int
     arguments: Arguments
     value: Any
     state: np.ndarray
-    after: Arguments  # the arguments as it left them
+    """The state after the call."""
+    after: Arguments
+    """The arguments after the call, which may have written into them."""
     strayed: bool
+    """Whether it wrote outside its state."""
 
 
 def list_trials(subject: Subject) -> Iterator[tuple[Any, list[Arguments]]]:
-    """The plugin, bound to each setting, and a sequence of inputs for it."""
+    """Yield the plugin bound to each setting, with a sequence of inputs for it."""
     for setting in subject.settings:
         plugin = bind_plugin(subject.make(), setting)
         yield plugin, INPUTS[AXIS[subject.kind]](setting)
         if not hasattr(plugin, "bind") and subject.kind != "policies":
-            return  # no setting makes a difference
+            return  # settings make no difference
 
 
 def list_questions(subject: Subject) -> Iterator[tuple[Any, str, Callable[[], Iterator[Answer]]]]:
-    """For each setting and each form: the plugin, the name of the form, and what asks it all inputs from fresh state."""
+    """Yield for each setting and form: the plugin, the form's name, and a function that calls it.
+
+    That function calls the form with all inputs, starting from fresh state.
+    """
     for plugin, inputs in list_trials(subject):
         for name, form in find_forms(subject, plugin).items():
             yield plugin, name, partial(ask_rule, subject, plugin, form, inputs)
 
 
 def find_forms(subject: Subject, plugin: Any) -> dict[str, Callable[..., Any]]:
-    """The Python form as it is, and the compiled one, if there is one, through the pointer that the loop calls."""
+    """Return the Python form and, if there is one, the compiled form, called as the loop does."""
     axis = AXIS[subject.kind]
     found = {"Python": getattr(plugin, PULL_METHODS[axis].name)}
     compiled = plugin.compiled() if hasattr(plugin, "compiled") else None
@@ -64,7 +70,7 @@ def find_forms(subject: Subject, plugin: Any) -> dict[str, Callable[..., Any]]:
 def ask_rule(
     subject: Subject, plugin: Any, form: Callable[..., Any], inputs: list[Arguments]
 ) -> Iterator[Answer]:
-    """One call for each of the inputs, in a sequence that begins with fresh state."""
+    """Call a form once for each of the inputs, starting from fresh state, and yield its answers."""
     size, usual = get_state_size(plugin), len(PULL_METHODS[AXIS[subject.kind]].arguments)
     slots = np.full(size + 2 * GUARD, UNTOUCHED)
     state, around = slots[GUARD : GUARD + size], np.r_[:GUARD, GUARD + size : len(slots)]
@@ -76,17 +82,17 @@ def ask_rule(
         except Exception as error:
             asked = Answer(number, arguments, None, state, given, False)
             fail(f"{format_call(subject, asked)} raised {type(error).__name__}: {error}", error)
-        yield Answer(
-            number, arguments, value, state.copy(), given, bool((slots[around] != UNTOUCHED).any())
-        )
+        strayed = bool((slots[around] != UNTOUCHED).any())
+        yield Answer(number, arguments, value, state.copy(), given, strayed)
 
 
 def get_state_size(plugin: Any) -> int:
+    """Return how many numbers a plugin keeps between the pulls of a client."""
     return getattr(plugin, "state_size", 0)
 
 
 def format_call(subject: Subject, answer: Answer) -> str:
-    """A call as its author would write it down; arrays that fill a screen are left at their shape."""
+    """Return a call as its author would write it; of large arrays only the shape is shown."""
     method, usual, added = PULL_METHODS[AXIS[subject.kind]]
     asked = answer.arguments[: len(answer.after)]
     values = [
@@ -96,46 +102,43 @@ def format_call(subject: Subject, answer: Answer) -> str:
 
 
 def format_value(value: Any) -> str:
+    """Return an argument as text: a large array as its shape."""
     if not isinstance(value, np.ndarray):
         return repr(value)
     return f"{value.tolist()}" if value.size <= 6 else f"<{' × '.join(map(str, value.shape))}>"
 
 
 def format_answer(answer: Answer) -> str:
-    """The value, and the state that it came with."""
-    return f"{answer.value!r}" + (
-        f" with state {answer.state.tolist()}" if len(answer.state) else ""
-    )
+    """Return the value of an answer and, if the plugin has state, the state after it."""
+    state = f" with state {answer.state.tolist()}" if len(answer.state) else ""
+    return f"{answer.value!r}{state}"
 
 
 def find_fault_in_firing(value: Any, arguments: Arguments) -> str | None:
-    return (
-        None
-        if isinstance(value, (bool, np.bool_, numbers.Integral)) and int(value) >= 0
-        else "True or False (compiled, 1 or 0)"
-    )
+    """Return what a trigger's answer must be, or None if it is that."""
+    if isinstance(value, (bool, np.bool_, numbers.Integral)) and int(value) >= 0:
+        return None
+    return "True or False (compiled, 1 or 0)"
 
 
 def find_fault_in_weight(value: Any, arguments: Arguments) -> str | None:
-    return (
-        None
-        if isinstance(value, numbers.Real) and 0 <= float(value) < math.inf
-        else "a finite number of at least 0"
-    )
+    """Return what a weighting's answer must be, or None if it is that."""
+    if isinstance(value, numbers.Real) and 0 <= float(value) < math.inf:
+        return None
+    return "a finite number of at least 0"
 
 
 def find_fault_in_choice(value: Any, arguments: Arguments) -> str | None:
+    """Return what a policy's answer must be, or None if it is that."""
     estimates = arguments[0]
-    there = np.flatnonzero(estimates > -np.inf)
+    present = np.flatnonzero(estimates > -np.inf)
     try:
         index = operator.index(value)
     except TypeError:
         index = -1
-    return (
-        None
-        if index in there
-        else f"layer·K + arm of an arm that is there: {', '.join(map(str, there[:20]))}"
-    )
+    if index in present:
+        return None
+    return f"layer·K + arm of an arm that is present: {', '.join(map(str, present[:20]))}"
 
 
 FAULT_FINDERS = {

@@ -1,4 +1,4 @@
-"""The inputs that rules are asked with. ·"""
+"""The inputs with which the rules of triggers, weightings and policies are called."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ ELAPSED = (1.0, 2.0, 3.0, 10.0, 99.0, 100.0, 101.0, 1e4, 1e9)
 NORMS = (0.0, 1e-12, 1e-6, 0.01, 0.5, 1.0, 3.0, 100.0, 1e3)
 SIGMAS = (0.0, 1e-6, 0.01, 0.5, 1.0, 10.0)
 RESIDUALS = (0.0, 0.1, -1.0, 1e3, -1e-6)
-BETWEEN = 200
+BETWEEN = 200  # random inputs between those of the grids
 DRAWS = (0.0, 0.5, 1 - 2**-53)
 LAYERS = (1, 2, 5)
 
 
 def make_trigger_inputs(setting: Setting) -> list[Arguments]:
+    """Make pairs of gain and elapsed pulls: a grid, then random ones."""
     rng = np.random.default_rng(0)
-    between = zip(
-        draw_magnitudes(rng, 1e-12, 700),
-        np.floor(draw_magnitudes(rng, 1, 1e9)).tolist(),
-        strict=True,
-    )
-    return [*itertools.product(GAINS, ELAPSED), *between]
+    gains = draw_magnitudes(rng, 1e-12, 700)
+    elapsed = np.floor(draw_magnitudes(rng, 1, 1e9)).tolist()
+    return [*itertools.product(GAINS, ELAPSED), *zip(gains, elapsed, strict=True)]
 
 
 def make_weighting_inputs(setting: Setting) -> list[Arguments]:
+    """Make triples of norm, noise level and residual: a grid, then random ones."""
     rng = np.random.default_rng(0)
     corners = zip(itertools.product(NORMS, SIGMAS), itertools.cycle(RESIDUALS), strict=False)
     residuals = rng.normal(size=BETWEEN).tolist()
-    between = zip(
-        draw_magnitudes(rng, 1e-12, 1e3), draw_magnitudes(rng, 1e-6, 10), residuals, strict=True
-    )
-    return [*((norm, sigma, residual) for (norm, sigma), residual in corners), *between]
+    norms, sigmas = draw_magnitudes(rng, 1e-12, 1e3), draw_magnitudes(rng, 1e-6, 10)
+    return [
+        *((norm, sigma, residual) for (norm, sigma), residual in corners),
+        *zip(norms, sigmas, residuals, strict=True),
+    ]
 
 
 def make_policy_inputs(setting: Setting) -> list[Arguments]:
-    """Estimates and widths as they are at the start, later, far out and without any width; all arms there, half, and one."""
+    """Make estimates, widths, targets and draws, with all arms present, half of them, and one.
+
+    Estimates and widths are as at the start of a run, as later, very large, and without width.
+    """
     rng, inputs = np.random.default_rng(0), []
     for n_layers in LAYERS:
         shape = (n_layers, setting.n_arms)
@@ -53,26 +56,20 @@ def make_policy_inputs(setting: Setting) -> list[Arguments]:
             (1e3 * rng.normal(size=shape), 1e-3 * rng.uniform(size=shape)),
             (rng.normal(size=shape), np.zeros(shape)),
         ]
-        for (estimates, widths), missing, draw in itertools.product(
-            situations, draw_absences(rng, setting.n_arms), DRAWS
-        ):
-            inputs.append(
-                (
-                    np.where(missing, -np.inf, estimates),
-                    np.where(missing, 0.0, widths),
-                    targets,
-                    draw,
-                )
-            )
+        absences = draw_absences(rng, setting.n_arms)
+        for (estimates, widths), missing, draw in itertools.product(situations, absences, DRAWS):
+            shown = np.where(missing, -np.inf, estimates), np.where(missing, 0.0, widths)
+            inputs.append((*shown, targets, draw))
     return inputs
 
 
 def draw_magnitudes(rng: np.random.Generator, low: float, high: float) -> list[float]:
+    """Draw numbers whose logarithms are uniform between two bounds."""
     return [float(value) for value in np.exp(rng.uniform(math.log(low), math.log(high), BETWEEN))]
 
 
 def draw_absences(rng: np.random.Generator, n_arms: int) -> list[np.ndarray]:
-    """Which arms are not there; the last one always is."""
+    """Draw which arms are missing: none, half of them, and all but the last."""
     half, all_but_one = rng.random(n_arms) < 0.5, np.full(n_arms, True)
     half[-1] = all_but_one[-1] = False
     return [np.full(n_arms, False), half, all_but_one]

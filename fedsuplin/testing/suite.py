@@ -1,19 +1,20 @@
-"""Collect the checks that apply to a plugin, and run them."""
+"""Collect the checks that apply to a plugin or a package of plugins, and run them."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import re
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from .._shared.text import normalise_package_name
 from ..contracts.setting import Setting
 from ..errors import InvalidInput, MissingExtra, PluginWarning, unknown
-from ..registry import KINDS, SINGULAR, check_plugin, plugins
+from ..registry import KINDS, SINGULAR, Source, check_plugin, plugins
 from . import arrivals, every_kind, games, noise_models, problems, pull_rules, variants
 from .checks import OCCASIONS, Check
 from .subject import NotApplicable, Subject, copy_plugin, fail
@@ -34,10 +35,44 @@ CHECKS: dict[str, list[Check]] = {
 def conformance(
     package: str, *, parameters: Mapping[str, Mapping[str, Any]] | None = None, **where: Any
 ) -> Callable[..., None]:
-    """A test function for pytest: every check on everything that an installed package registers.
+    """Make a pytest test function that runs every check on everything a package registers.
 
-    `parameters` has keywords for plugins that can't be made without: {"name": {…}}, or {"kind-name": {…}} where two kinds
-    share a name. `where` fixes sizes for plugins that work for some only: conformance("fedsuplin-demo", dim=2).
+    Each check on each plugin is a test of its own, with an id such as
+    ``triggers-nightly-answers_are_legal``.
+
+    Parameters
+    ----------
+    package : str
+        The name of an installed package with entry points in the group ``fedsuplin``.
+    parameters : mapping of str to mapping, optional
+        Keywords for plugins that can't be made without: ``{"name": {…}}``, or
+        ``{"kind-name": {…}}`` where two kinds share a name.
+    **where : Any
+        Fixed sizes, for plugins that work for some only: ``dim``, ``n_arms``, ``n_clients``,
+        ``horizon``, ``ridge``.
+
+    Returns
+    -------
+    callable
+        A parametrised test function. Assign it to a name that starts with ``test``.
+
+    Raises
+    ------
+    MissingExtra
+        If pytest is not installed.
+    UnknownName
+        If a size has a name that is not one of those above.
+
+    See Also
+    --------
+    check : The same for one object, without pytest.
+
+    Examples
+    --------
+    In ``test_conformance.py`` of a package:
+
+    >>> from fedsuplin.testing import conformance
+    >>> test_conformance = conformance("fedsuplin", parameters={"digits": {"n_clients": 2}})
     """
     try:
         import pytest
@@ -45,9 +80,9 @@ def conformance(
         raise MissingExtra(
             "conformance() makes a test for pytest: pip install pytest, or 'fedsuplin[test]'"
         ) from None
-    cases = list_tests(package, dict(parameters or {}), check_sizes(where))
+    tests = list_tests(package, dict(parameters or {}), check_sizes(where))
 
-    @pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
+    @pytest.mark.parametrize("case", tests, ids=[test.id for test in tests])
     def test_conformance(case: ConformanceTest) -> None:
         try:
             case.run()
@@ -57,21 +92,50 @@ def conformance(
         except AssertionError as error:
             if error.__cause__ is not None:
                 raise
-            end = partial(
-                pytest.fail, str(error), pytrace=False
-            )  # the message says it all; where we noticed says nothing
+            # The message says it all; a traceback through our own checks would not help.
+            end = partial(pytest.fail, str(error), pytrace=False)
         end()
 
     return test_conformance
 
 
 def check(kind: str, plugin: Any, **where: Any) -> None:
-    """All checks of a kind on one plugin; an AssertionError says what is wrong, with which inputs, and what would be right.
+    """Run all checks for a kind of plugin on one plugin.
 
-    `where` fixes sizes (dim, n_arms, n_clients, horizon, ridge) for a plugin that works for some only.
+    Parameters
+    ----------
+    kind : str
+        "triggers", "weightings", "policies", "noise_models", "arrivals", "problems" or
+        "variants".
+    plugin : object
+        The plugin, not its class.
+    **where : Any
+        Fixed sizes, for a plugin that works for some only: ``dim``, ``n_arms``, ``n_clients``,
+        ``horizon``, ``ridge``.
 
-    >>> from fedsuplin.registry import plugins
-    >>> check("triggers", plugins.create("triggers", "periodic", {"every": 3}))
+    Raises
+    ------
+    AssertionError
+        If a check fails. The message says what is wrong, with which inputs, and what would be
+        right.
+    InvalidInput
+        If `plugin` is a class.
+    UnknownName
+        If `kind` or the name of a size is unknown.
+
+    See Also
+    --------
+    conformance : The same for everything that a package registers, as pytest tests.
+
+    Examples
+    --------
+    >>> from fedsuplin.testing import check
+    >>> class Nightly:
+    ...     \"\"\"Syncs after every 20 pulls of a client.\"\"\"
+    ...
+    ...     def fires(self, gain, elapsed):
+    ...         return elapsed >= 20
+    >>> check("triggers", Nightly())
     """
     if kind not in KINDS:
         raise unknown("kind of plugin", kind, KINDS)
@@ -94,7 +158,7 @@ def check(kind: str, plugin: Any, **where: Any) -> None:
 
 
 class ConformanceTest(NamedTuple):
-    """One test: its id, and what it runs."""
+    """One test of `conformance`: its id, and the function that it runs."""
 
     id: str
     run: Callable[[], None]
@@ -103,21 +167,19 @@ class ConformanceTest(NamedTuple):
 def list_tests(
     package: str, parameters: dict[str, Any], where: Mapping[str, Any]
 ) -> list[ConformanceTest]:
-    """Every check of everything that the package registers, and that its entry points load; never none."""
+    """Return the tests of all that a package registers and of its entry points; at least one."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", PluginWarning
-        )  # an entry point that failed is a test that fails
+        # an entry point that fails to load is a test that fails
+        warnings.simplefilter("ignore", PluginWarning)
+        name = normalise_package_name(package)
         sources = [
-            source
-            for source in plugins.sources()
-            if normalise_package_name(source.package) == normalise_package_name(package)
+            source for source in plugins.sources() if normalise_package_name(source.package) == name
         ]
     if not sources:
         return [
             ConformanceTest(f"{package}-is_installed", partial(report_missing_package, package))
         ]
-    cases = [
+    tests = [
         ConformanceTest(
             f"entry_points-{source.entry_point}-loads", partial(check_entry_point_loads, source)
         )
@@ -128,13 +190,13 @@ def list_tests(
         key = f"{kind}-{name}" if f"{kind}-{name}" in parameters else name
         unused.discard(key)
         subject = make_registered_subject(kind, name, parameters.get(key, {}), where)
-        cases += [
+        tests += [
             ConformanceTest(
                 f"{kind}-{name}-{name_claim(claim)}", partial(run_check, subject, claim)
             )
             for claim in select_checks(subject)
         ]
-    return cases + [
+    return tests + [
         ConformanceTest(
             f"parameters-{key}-are_used", partial(report_unused_parameters, package, key)
         )
@@ -142,14 +204,10 @@ def list_tests(
     ]
 
 
-def normalise_package_name(package: str) -> str:
-    """The name of a distribution as installers compare it."""
-    return re.sub(r"[-_.]+", "-", package).lower()
-
-
 def make_registered_subject(
     kind: str, name: str, parameters: Mapping[str, Any], where: Mapping[str, Any]
 ) -> Subject:
+    """Make the test subject for a registered plugin."""
     return Subject(
         label=f"{SINGULAR[kind]} {name!r}",
         kind=kind,
@@ -161,7 +219,10 @@ def make_registered_subject(
 
 
 def select_checks(subject: Subject) -> list[Check]:
-    """The checks that this plugin gives an occasion for. One that can't be made has all of them: the first says why."""
+    """Return the checks that apply to a plugin.
+
+    For a plugin that can't be made these are all of its kind: the first fails with the reason.
+    """
     try:
         plugin = subject.maker()
         return [claim for claim in CHECKS[subject.kind] if OCCASIONS[claim][1](plugin)]
@@ -170,26 +231,37 @@ def select_checks(subject: Subject) -> list[Check]:
 
 
 def name_claim(claim: Check) -> str:
-    """What a check claims, as its test is called: check_answers_are_legal claims answers_are_legal."""
+    """Return the name of what a check claims: answers_are_legal for check_answers_are_legal."""
     return claim.__name__.removeprefix("check_")
 
 
-def run_check(subject: Subject, claim: Callable[[Subject], None]) -> None:
-    """One check of one plugin. Whatever goes wrong is an AssertionError that names the plugin and the claim."""
-    said = f"\n({name_claim(claim)}: {(claim.__doc__ or '').strip()})"
+def describe_claim(claim: Check) -> str:
+    """Return what a check claims, from its docstring, on one line."""
+    text = " ".join((inspect.getdoc(claim) or "").split())
+    return f"{name_claim(claim)}: {text.removeprefix('Check that ')}"
+
+
+def run_check(subject: Subject, claim: Check) -> None:
+    """Run one check on one plugin.
+
+    Whatever goes wrong becomes an AssertionError that names the plugin and the claim.
+    """
     try:
         claim(subject)
     except NotApplicable:
         raise
     except AssertionError as error:
-        raise AssertionError(f"{subject.label}: {error}{said}") from error.__cause__
+        raise AssertionError(
+            f"{subject.label}: {error}\n({describe_claim(claim)})"
+        ) from error.__cause__
     except Exception as error:
         raise AssertionError(
-            f"{subject.label} raised {type(error).__name__}: {error}{said}"
+            f"{subject.label} raised {type(error).__name__}: {error}\n({describe_claim(claim)})"
         ) from error
 
 
 def check_sizes(where: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the sizes that an author fixes; raise UnknownName for one that `Setting` lacks."""
     sizes = [field.name for field in dataclasses.fields(Setting)]
     for name in where:
         if name not in sizes:
@@ -198,31 +270,31 @@ def check_sizes(where: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def report_missing_package(package: str) -> None:
-    """Fails: a package of which there is no entry point has nothing to test."""
+    """Fail for a package without entry points: it is not installed, or registers nothing."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        fail(
-            f"package {package!r} is not installed for {sys.executable}: pip install it first (pip install -e .)"
-        )
+        advice = "pip install it first (pip install -e .)"
+        fail(f"package {package!r} is not installed for {sys.executable}: {advice}")
     fail(
-        f"package {package!r} {version} is installed, but registers nothing: it has no entry point in the group 'fedsuplin'. "
-        "Its pyproject.toml needs [project.entry-points.fedsuplin]; install it again after adding that"
+        f"package {package!r} {version} is installed, but registers nothing: it has no entry point "
+        "in the group 'fedsuplin'. Add [project.entry-points.fedsuplin] to its pyproject.toml and "
+        "install it again"
     )
 
 
-def check_entry_point_loads(source: Any) -> None:
-    """The entry point can be imported and registers at least one plugin."""
+def check_entry_point_loads(source: Source) -> None:
+    """Check that an entry point can be imported and registers at least one plugin."""
     if source.error:
         fail(f"{source} failed to load: {source.error}")
     if not source.registered:
-        fail(
-            f"{source} registers nothing: mark its functions fedsuplin_register_… with @fedsuplin.hookimpl"
-        )
+        advice = "mark its functions fedsuplin_register_… with @fedsuplin.plugin.hookimpl"
+        fail(f"{source} registers nothing: {advice}")
 
 
 def report_unused_parameters(package: str, key: str) -> None:
-    """Fails: parameters for a plugin that is not there are a misspelling."""
+    """Fail for parameters of a plugin that does not exist, since that is a misspelling."""
     fail(
-        f"parameters were given for {key!r}, but {package} registers no plugin of this name (nor kind-name)"
+        f"parameters were given for {key!r}, but {package} registers no plugin of this name "
+        "(nor kind-name)"
     )

@@ -17,33 +17,31 @@ from .subject import Subject, call_plugin, fail
 
 @applies_to("variants")
 def check_makes_an_algorithm(subject: Subject) -> None:
-    """`fedsuplin.make` takes it, with either preset, in every setting."""
+    """Check that `fedsuplin.make` accepts it, with either preset, in every setting."""
     for setting, preset in itertools.product(subject.settings, PRESETS):
-        call_plugin(
-            f"make(…, preset={preset!r}) for {setting}",
-            make,
-            subject.make(),
-            preset=preset,
-            **dataclasses.asdict(setting),
-        )
+        what = f"make(…, preset={preset!r}) for {setting}"
+        keywords = {"preset": preset, **dataclasses.asdict(setting)}
+        call_plugin(what, make, subject.make(), **keywords)
 
 
 @applies_to("variants")
 def check_presets_are_used(subject: Subject) -> None:
-    """Every keyword of a preset is one that a part of the variant takes."""
+    """Check that a part of the variant has every keyword of its presets."""
     variant = subject.make()
+    accepted = list_keywords(variant)
     for preset, keywords in variant.presets.items():
-        ignored = set(keywords) - list_keywords(variant)
+        ignored = set(keywords) - accepted
         if ignored:
-            takes = ", ".join(sorted(list_keywords(variant)))
-            fail(
-                f"preset {preset!r} gives {', '.join(sorted(ignored))}, which no part takes by name; they take {takes}"
-            )
+            names, known = ", ".join(sorted(ignored)), ", ".join(sorted(accepted))
+            fail(f"preset {preset!r} sets {names}, which no part has; the parts have {known}")
 
 
 @applies_to("variants")
 def check_plays_the_same_again(subject: Subject) -> None:
-    """A second run, and one in chunks of 7 pulls, have the same arms, layers and communication."""
+    """Check that a second run, and one in chunks of 7 pulls, make the same decisions.
+
+    Decisions are arms, layers and communication.
+    """
     for title, algorithm, problem in make_games(subject):
         play = partial(
             call_plugin, title, run, algorithm, problem, horizon=algorithm.horizon, record="all"

@@ -251,7 +251,7 @@ def test_a_problem_that_ends_says_how_long_the_run_is():
     assert fsl.run(a_doubling(), problem).n_pulls == 200
     with pytest.raises(InvalidInput, match="longer than the problem"):
         fsl.run(a_doubling(), problem, horizon=201)
-    with pytest.raises(InvalidInput, match="how many pulls to play"):
+    with pytest.raises(InvalidInput, match="a number of pulls: give horizon="):
         fsl.run(a_doubling(), a_problem())
 
 

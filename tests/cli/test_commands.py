@@ -109,7 +109,7 @@ def test_every_variant_runs_with_nothing_but_its_name_and_says_what_was_played(v
     ):
         assert re.search(rf"^{row}  ", text, re.MULTILINE), row
     assert "d=4, K=5, M=2, T=400" in text
-    assert "µs a round" in text
+    assert "µs per round" in text
     assert widest(text) <= 80
 
 
@@ -311,7 +311,7 @@ def test_the_parameters_of_an_arrival_are_set_by_name_and_told(monkeypatch, vari
         ),
         (
             ("pe", *SMALL, "--set", "own_arms=true"),
-            ("fixed arms of each client's own", "random arrival, seed 0"),
+            ("fixed arms, different for each client", "random arrival, seed 0"),
         ),
         (
             ("--problem", "digits", "--horizon", "100"),
@@ -336,11 +336,11 @@ def test_the_server_has_defaults_of_its_own_and_one_meaning_of_ctrl_c():
     told = " ".join(call("serve", "--help").stdout.split())
     assert "the problem's" not in told.partition("--set")[0]
     assert (
-        "Noise level assumed. [default: 1]" in told and "Corruption assumed. [default: 0]" in told
+        "Assumed noise level. [default: 1]" in told and "Assumed corruption. [default: 0]" in told
     )
     assert (
         "0 Ended gracefully, by Ctrl-C or SIGTERM." in told
-        and "130 Stopped by a Ctrl-C before it listened." in told
+        and "130 Stopped by Ctrl-C before it listened." in told
     )
 
 
@@ -704,7 +704,7 @@ def test_new_leaves_a_folder_that_is_there_alone(tmp_path):
     told = call("plugins", "new", "my-gossip", "--folder", tmp_path, code=2).stderr
     assert (
         told
-        == f"Error: {tmp_path / 'my-gossip'} is already there: choose another name, or another --folder\n"
+        == f"Error: {tmp_path / 'my-gossip'} already exists: choose another name, or another --folder\n"
     )
     assert not list((tmp_path / "my-gossip").iterdir())
     assert (
@@ -712,7 +712,7 @@ def test_new_leaves_a_folder_that_is_there_alone(tmp_path):
         in call("plugins", "new", "my-gossip", "--folder", tmp_path / "nowhere", code=2).stderr
     )
     assert (
-        "--json is for the list here: put it after new"
+        "put --json after new: before it, it is for the list"
         in call("plugins", "--json", "new", "my-gossip", code=2).stderr
     )
 
@@ -773,4 +773,4 @@ def test_a_terminal_without_greek_letters_gets_question_marks():
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )
     assert done.returncode == 0
-    assert b"?s a round" in done.stdout
+    assert b"?s per round" in done.stdout

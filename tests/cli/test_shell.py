@@ -72,7 +72,7 @@ def test_every_command_has_a_manual(path):
     assert path == "fedsuplin" or (command.short_help and command.short_help.endswith("."))
     assert command.help and command.manual.examples
     words = " ".join(text.split())
-    for heading in ("Examples:", "Exit codes:", "Read on:"):
+    for heading in ("Examples:", "Exit codes:", "Read more:"):
         assert f"\n{heading}\n" in text
     for code, said in (EXIT_CODES | dict(command.manual.codes)).items():
         assert f"{code} {said.split()[0]}" in words

@@ -1,4 +1,4 @@
-"""`fedsuplin bench`: its numbers are numbers, its table fits a terminal, and what it compares with is a LinUCB."""
+"""`fedsuplin bench`: its numbers, its tables, and the NumPy LinUCB that it compares with."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from fedsuplin_ext import norms
 
 
 @pytest.fixture(scope="module")
-def told():
+def numbers():
     """What --quick --json prints, which must be all of standard output."""
     result = CliRunner(env={"COLUMNS": "80"}).invoke(root_command, ["bench", "--quick", "--json"])
     assert result.exit_code == 0, result.output + repr(result.exception)
@@ -39,45 +39,45 @@ def leaves(data):
         yield data
 
 
-def test_every_number_is_positive_and_finite(told):
-    values = [value for value in leaves(told) if isinstance(value, int | float)]
+def test_every_number_is_positive_and_finite(numbers):
+    values = [value for value in leaves(numbers) if isinstance(value, int | float)]
     assert len(values) > 50
     assert all(math.isfinite(value) and value > 0 for value in values)
 
 
-def test_it_names_the_code_path_and_covers_what_it_promises(told):
-    assert told["kernels"] == norms.default()
-    assert [(row["dim"], row["n_arms"]) for row in told["widths"]] == list(WIDTHS)
+def test_it_names_the_code_path_and_covers_what_it_promises(numbers):
+    assert numbers["kernels"] == norms.default()
+    assert [(row["dim"], row["n_arms"]) for row in numbers["widths"]] == list(WIDTHS)
     assert all(
-        row["share_of_peak"] < 2 for row in told["widths"]
+        row["share_of_peak"] < 2 for row in numbers["widths"]
     )  # noise may slow the peak down, not by so much
-    assert [row["variant"] for row in told["rounds"]][:5] == list(VARIANTS)
-    assert len(told["rounds"]) == len(VARIANTS) + len(SIZES)
-    assert 0.5 < told["communication"]["many_syncs_a_pull"] <= 1
-    assert told["memory"]["idle_client"] < 1024
+    assert [row["variant"] for row in numbers["rounds"]][:5] == list(VARIANTS)
+    assert len(numbers["rounds"]) == len(VARIANTS) + len(SIZES)
+    assert 0.5 < numbers["communication"]["many_syncs_a_pull"] <= 1
+    assert numbers["memory"]["idle_client"] < 1024
 
 
-def test_its_keys_are_those_of_the_page_on_commands(told):
+def test_its_keys_are_those_of_the_page_on_commands(numbers):
     page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
     (row,) = (line for line in page.splitlines() if line.startswith("| `bench` |"))
-    assert set(re.findall(r"`(\w+)`", row)) == {"bench", *told}
+    assert set(re.findall(r"`(\w+)`", row)) == {"bench", *numbers}
 
 
-def test_a_round_is_its_layers(told):
-    for row in told["rounds"]:
+def test_a_round_is_its_layers(numbers):
+    for row in numbers["rounds"]:
         assert row["microseconds"] == pytest.approx(row["layers"] * row["microseconds_a_layer"])
         assert row["times_numpy"] == pytest.approx(row["numpy_microseconds"] / row["microseconds"])
         assert row["layers"] == 1 if row["variant"] == "oful" else row["layers"] > 1
 
 
-def test_the_table_fits_80_columns(told):
+def test_the_table_fits_80_columns(numbers):
     console = Console(width=80, record=True, markup=False, file=io.StringIO())
-    console.print(make_tables(told))
+    console.print(make_tables(numbers))
     text = console.export_text()
     assert max(cell_len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     for words in (
-        told["kernels"],
+        numbers["kernels"],
         "FMA peak",
         "a sync",
         "bytes for a client",
@@ -88,11 +88,11 @@ def test_the_table_fits_80_columns(told):
         assert words in text
 
 
-def test_progress_is_told_before_each_part_and_at_the_end(monkeypatch):
+def test_progress_is_reported_before_each_part_and_at_the_end(monkeypatch):
     for name in ("widths", "rounds", "communication", "sync", "memory"):
         monkeypatch.setattr(measurements, f"measure_{name}", lambda effort: {})
     seen = []
-    measure_all(QUICK, lambda *told: seen.append(told))
+    measure_all(QUICK, lambda *now: seen.append(now))
     assert [done for _, done, _ in seen] == list(range(6))
     assert seen[-1] == ("done", 5, 5)
 
@@ -132,8 +132,8 @@ def test_no_number_of_a_table_is_cut_in_a_narrow_terminal(width):
     }
     to = Console(width=width, file=io.StringIO())
     to.print(make_rounds_table([row]))
-    told = to.file.getvalue().split()
+    printed = to.file.getvalue().split()
     assert all(
-        number in told
+        number in printed
         for number in ("128", "1000", "1368.81", "11.3", "58.47", "77.33", "191.9", "118.1")
     )

@@ -206,7 +206,7 @@ def test_a_ratio_of_determinants_below_one_is_refused():
 def test_pushing_needs_a_trigger_that_says_when():
     with pytest.raises(
         PluginError,
-        match=r"syncs='push' the trigger needs a push_threshold, which Determinant\(C=1.0\) has not",
+        match=r"syncs='push' the trigger needs a push_threshold, which Determinant\(C=1.0\) does not have",
     ):
         numbers("async", preset="practical", syncs="push")
 

@@ -575,7 +575,7 @@ def test_the_command_keeps_a_run_and_goes_on_from_it(tmp_path):
     arguments += ["--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "1e3"]
     first, second = (CliRunner().invoke(root_command, arguments) for _ in range(2))
     assert first.exit_code == second.exit_code == 0, first.output
-    assert "kept in" in first.output and "went on from" in second.output
+    assert "saved to" in first.output and "continued from" in second.output
     refused = CliRunner().invoke(root_command, [*arguments, "--seed", "5"])
     assert refused.exit_code == 2 and "its problem.parameters.seed is 0, not 5" in " ".join(
         refused.output.split()
@@ -607,7 +607,7 @@ def test_the_command_says_that_a_run_which_was_stopped_goes_on(tmp_path, monkeyp
     done = CliRunner(env={"COLUMNS": "300"}).invoke(root_command, arguments)
     assert (
         done.exit_code == 130
-        and f"kept in {tmp_path / 'c'}: the same command goes on from there" in done.output
+        and f"saved to {tmp_path / 'c'}: start the same command again to continue" in done.output
     )
 
 

@@ -1,21 +1,16 @@
-"""fsl.compare and `fedsuplin compare`: the same problem and seeds for several policies."""
+"""fsl.compare: the same problem and seeds for several policies."""
 
-import concurrent.futures
 import csv
-import dataclasses
-import json
 import math
 import sys
 import time
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fedsuplin as fsl
 from fedsuplin._shared.statistics import compute_standard_error
 from fedsuplin.algorithm.making import list_suitable_variants
-from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, PluginError, UnknownName
 from fedsuplin.study import backends
 
@@ -105,7 +100,7 @@ def test_labels_compositions_and_objects_may_be_compared():
     assert list(found.runs) == ["a", "b"] and [result.seed for result in found.runs["b"]] == [3, 5]
 
 
-def test_a_single_policy_may_be_given_by_its_name():
+def test_a_single_policy_may_be_given_by_name():
     assert list(fsl.compare("async+robust", PROBLEM, seeds=1, horizon=50).runs) == ["async+robust"]
 
 
@@ -250,13 +245,6 @@ def test_one_seed_has_no_spread_and_none_is_shown():
     assert "Comparison over one seed<" in found._repr_html_()
 
 
-def test_a_figure_of_no_finished_run_says_so():
-    found = dataclasses.replace(stopped_after(1), runs={})
-    assert [text.get_text() for axes in found.plot().axes for text in axes.texts] == [
-        "no run was finished"
-    ] * 2
-
-
 def test_policies_for_fixed_arms_suit_a_problem_that_has_them():
     assert "pe" not in list_suitable_variants(PROBLEM) and {
         "async",
@@ -265,35 +253,6 @@ def test_policies_for_fixed_arms_suit_a_problem_that_has_them():
         "robust",
     } <= set(list_suitable_variants(PROBLEM))
     assert {"pe", "fed-pe", "async"} <= set(list_suitable_variants(fsl.FixedArmsProblem(2, 3, 2)))
-
-
-def test_the_figure_has_both_panels_and_dashed_bounds_on_request(found, tmp_path):
-    plain, bounds = found.plot(tmp_path / "a.png"), found.plot(bounds=True)
-    assert (tmp_path / "a.png").stat().st_size > 10_000
-    regret, communication = plain.axes
-    assert len(regret.lines) == 4 and len(communication.lines) == 2  # two of them talk
-    assert len(bounds.axes[0].lines) == 4 + 3 and len(bounds.axes[1].lines) == 2 + 2
-    assert "thin dashed" in bounds.get_suptitle() and "dashed" not in plain.get_suptitle()
-    assert regret.get_yscale() == communication.get_yscale() == "log"
-
-
-def test_every_policy_of_a_comparison_of_all_has_a_colour_of_its_own_and_no_line_runs_through_the_legend():
-    names = list_suitable_variants(PROBLEM)
-    figure = fsl.compare(names, PROBLEM, seeds=1, horizon=100).plot(bounds=True)
-    regret, (legend,) = figure.axes[0], figure.legends
-    curves = [line for line in regret.lines if not line.get_label().startswith("_")]
-    assert len(names) > 10 and len({line.get_color() for line in curves}) == len(curves) == len(
-        names
-    )
-    figure.draw_without_rendering()
-    assert regret.get_legend() is None and not any(
-        axes.bbox.overlaps(legend.get_window_extent()) for axes in figure.axes
-    )
-
-
-def test_policies_that_do_not_talk_leave_a_panel_that_says_so():
-    figure = fsl.compare(["oful"], PROBLEM, seeds=1, horizon=100).plot()
-    assert [text.get_text() for text in figure.axes[1].texts] == ["no communication"]
 
 
 def test_files_hold_what_was_measured(found, tmp_path):
@@ -308,119 +267,3 @@ def test_files_hold_what_was_measured(found, tmp_path):
     ]["regret"]
     assert len(rows) == sum(len(result.pulls) for runs in found.runs.values() for result in runs)
     assert len(found.to_frame()) == len(rows)
-
-
-# --- on the command line -------------------------------------------------------------------------------------------------
-
-SMALL = ("--dim", "4", "--arms", "5", "--clients", "4", "--horizon", "400", "--seeds", "2")
-
-
-def called(*arguments, code=0):
-    result = CliRunner().invoke(root_command, ["compare", *arguments])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
-def test_the_command_compares_all_that_suit_and_shows_table_1():
-    told = called(*SMALL)
-    for name in list_suitable_variants(PROBLEM):
-        assert name in told
-    assert "Table 1 of the paper" in told and "d M^(3/2)" in told and "fed-pe" not in told
-
-
-def test_the_command_writes_files_and_json(tmp_path):
-    told = json.loads(called("async", "oful", *SMALL, "--json", "--bounds", "--out", str(tmp_path)))
-    assert [row["policy"] for row in told["policies"]] == ["async", "oful"] and told["seeds"] == [
-        0,
-        1,
-    ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "comparison.csv",
-        "comparison.png",
-        "curves.csv",
-    ]
-    assert told["policies"][0]["regret_bound"] == "√(d T log³ T)"
-
-
-@pytest.fixture
-def pressed_after(monkeypatch):
-    """Ctrl-C once so many runs are done."""
-
-    def press(runs):
-        done = 0
-
-        def waiting(futures, return_when):
-            nonlocal done
-            if done == runs:
-                done = 0
-                raise KeyboardInterrupt
-            done += 1
-            first = next(iter(futures))
-            return concurrent.futures.wait([first])
-
-        monkeypatch.setattr(backends, "wait", waiting)
-
-    return press
-
-
-def test_ctrl_c_before_the_first_run_is_done_leaves_the_files_of_an_earlier_comparison(
-    tmp_path, pressed_after
-):
-    called("async", "oful", *SMALL, "--out", str(tmp_path))
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    pressed_after(0)
-    told = called("async", "oful", *SMALL, "--threads", "1", "--out", str(tmp_path), code=130)
-    assert told == "stopped before any run was finished: nothing was written\n"
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    data = json.loads(called("async", "oful", *SMALL, "--json", "--out", str(tmp_path), code=130))
-    assert (
-        data["policies"] == data["seeds"] == data["files"] == []
-        and "nothing was written" in data["notices"][0]
-    )
-
-
-def test_an_interrupted_comparison_says_how_many_seeds_were_played(pressed_after):
-    pressed_after(2)
-    told = called("async", "oful", *SMALL, "--threads", "1", code=130)
-    assert (
-        "1 of 2 seeds" in told
-        and "standard error" not in told
-        and "stopped early: 1 of 2 seeds played" in told
-    )
-    data = json.loads(called("async", "oful", *SMALL, "--threads", "1", "--json", code=130))
-    assert data["seeds"] == [0] and data["notices"] == ["stopped early: 1 of 2 seeds played"]
-    pressed_after(1)
-    assert "stopped early: 1 of 2 seeds played, none of oful" in called(
-        "async", "oful", *SMALL, "--threads", "1", code=130
-    )
-
-
-def test_the_table_of_one_seed_says_one_seed():
-    told = called("oful", *SMALL[:-1], "1")
-    assert "one seed" in told and "±" not in told
-
-
-def test_the_command_compares_on_fixed_arms():
-    assert "fed-pe" in called("pe", "fed-pe", "async", "--problem", "fixed-arms", *SMALL)
-
-
-def test_set_reaches_the_problem_and_the_policies():
-    own = json.loads(
-        called("fed-pe", "--problem", "fixed-arms", "--set", "own_thetas=true", *SMALL, "--json")
-    )
-    one = json.loads(
-        called("fed-pe", "--problem", "fixed-arms", "--set", "own_thetas=false", *SMALL, "--json")
-    )
-    assert (
-        own["policies"][0]["bytes_up"] > one["policies"][0]["bytes_up"]
-    )  # a sum for each arm, or one for all
-    told = json.loads(
-        called("async-linucb", "--set", "gamma_u=1", "--set", "gamma_d=1", *SMALL, "--json")
-    )
-    assert told["policies"][0]["communication"] == 400 * 4
-
-
-def test_the_command_refuses_what_it_can_not_do():
-    assert "pe needs fixed arms" in called("pe", *SMALL, code=2)
-    assert "oful does not take --C" in called("oful", "-C", "1", *SMALL, code=2)
-    assert "unknown variant 'asinc'. Did you mean 'async'" in called("asinc", *SMALL, code=2)

@@ -1,4 +1,4 @@
-"""What a notebook shows: forms of every result, well-formed and with every name escaped, and the worked notebook, which runs."""
+"""What a notebook shows of every result, well-formed and escaped; and the example notebook runs."""
 
 import dataclasses
 import html.parser
@@ -31,7 +31,7 @@ SCRIPTS = re.compile(r"<script|javascript:|\bon\w+\s*=|https?:|<link|<style|<img
 
 
 class Reader(html.parser.HTMLParser):
-    """Takes note of what is opened and not closed in order, and of all text."""
+    """Checks that tags are closed in order, and collects all text."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def seen(shown):
-    """The text of a form, which must be well-formed as HTML and as XML, and bring nothing from elsewhere."""
+    """Return the text of a form, which must be well-formed HTML and XML and load nothing."""
     form = shown if isinstance(shown, str) else shown._repr_html_()
     ElementTree.fromstring(form)
     tags = re.sub(r"(?<=>)[^<]*(?=<)", "", form)  # what is in tags; text may say anything
@@ -71,7 +71,7 @@ def cut(result, n):
     return dataclasses.replace(result, complete=False, **rows)
 
 
-# --- every form ------------------------------------------------------------------------------------------------------
+# --- every form -------------------------------------------------------------------------------
 
 
 def test_a_result_shows_regret_communication_layers_and_the_guarantee():
@@ -188,7 +188,7 @@ def test_a_problem_of_ones_own_has_a_name_and_sizes():
     assert repr(type("Unsure", (Problem,), {})()) == "Unsure(dim=?, n_arms=?, n_clients=?)"
 
 
-# --- any name, any number ---------------------------------------------------------------------------------------------
+# --- any name, any number ---------------------------------------------------------------------
 
 anything = st.text(max_size=20) | st.sampled_from(
     ["<script>alert(1)</script>", "a & b", "]]>", "\"'", "\x00\x1b", "&lt;", "\ud800"]
@@ -252,7 +252,7 @@ def test_looks_differ_and_only_what_spans_much_is_logarithmic():
     assert "nothing recorded" in draw_chart("a", [Line([1], [np.nan], FAINT)], x="x")
 
 
-# --- the worked notebook -----------------------------------------------------------------------------------------------
+# --- the example notebook ---------------------------------------------------------------------
 
 
 def test_the_notebook_is_committed_without_outputs_and_its_links_lead_somewhere():

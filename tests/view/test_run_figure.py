@@ -1,4 +1,4 @@
-"""Figures: the info object says what is to be seen, and drawing it touches nothing global."""
+"""The figure of a run: the info object says what is seen, and drawing touches nothing global."""
 
 import dataclasses
 import subprocess
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin._shared.text import format_compact
 from fedsuplin.errors import MissingExtra
 from fedsuplin.view.run_figure import ResultInfo, compute_result_info, draw_result, draw_result_info
 from fedsuplin_ext.loop import COUNTS, SUMS
@@ -16,22 +15,6 @@ from fedsuplin_ext.loop import COUNTS, SUMS
 
 def played(variant="async", horizon=600, **keywords):
     return fsl.run(variant, fsl.SyntheticProblem(4, 5, 3, seed=0), horizon=horizon, **keywords)
-
-
-def words(figure):
-    """Every text of a figure that a reader sees."""
-    found = [figure.get_suptitle()]
-    for axes in figure.axes:
-        found += [
-            axes.get_title(),
-            axes.get_xlabel(),
-            axes.get_ylabel(),
-            *(text.get_text() for text in axes.texts),
-        ]
-        found += (
-            [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else []
-        )
-    return found
 
 
 def test_the_info_object_is_plain_arrays_and_words():
@@ -45,7 +28,7 @@ def test_the_info_object_is_plain_arrays_and_words():
         info.title = "another"
 
 
-def test_every_panel_is_labelled_and_lines_differ_by_more_than_colour():
+def test_every_panel_is_labelled_and_lines_differ_by_more_than_colour(words):
     figure = draw_result(played())
     regret, communication, layers = figure.axes
     assert (regret.get_xlabel(), regret.get_ylabel()) == ("pulls", "cumulative regret")
@@ -70,20 +53,20 @@ def test_communication_gets_logarithmic_axes_where_it_spans_much():
     assert many.axes[1].get_yscale() == "log"
 
 
-def test_no_communication_is_said_and_one_layer_is_drawn():
+def test_a_panel_without_communication_says_so_and_one_layer_is_drawn(words):
     figure = draw_result(played("oful"))
     assert "no communication" in words(figure)
     assert [bar.get_height() for bar in figure.axes[2].patches] == [600]
 
 
 @pytest.mark.parametrize("record", ["log", "all", 1000])
-def test_path_writes_the_file(tmp_path, record):
+def test_a_path_saves_the_figure(tmp_path, record):
     figure = played(record=record).plot(tmp_path / "run.png")
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
-def test_a_run_without_a_recorded_pull_can_be_drawn(tmp_path):
+def test_a_run_without_a_recorded_pull_can_be_drawn(tmp_path, words):
     result = played()
     empty = dataclasses.replace(
         result,
@@ -116,13 +99,6 @@ def test_no_tick_label_lies_on_its_neighbour():
                 )
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (0.25, "0.25"), (999.6, "1k"), (40_000, "40k"), (2.5e6, "2.5M")]
-)
-def test_numbers_are_short(value, text):
-    assert format_compact(value) == text
-
-
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedsuplin\[plot\]'"):
@@ -131,7 +107,8 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
 
 def test_matplotlib_is_not_imported_before_it_is_needed_and_pyplot_never():
     code = (
-        "import sys, fedsuplin as fsl, fedsuplin.view.run_figure, fedsuplin.cli.main; assert 'matplotlib' not in sys.modules;"
+        "import sys, fedsuplin as fsl, fedsuplin.view.run_figure, fedsuplin.cli.main;"
+        "assert 'matplotlib' not in sys.modules;"
         "fsl.run('async', fsl.SyntheticProblem(2, 2, 1), horizon=50).plot();"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
