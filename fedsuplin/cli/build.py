@@ -50,7 +50,7 @@ def read_build_defaults() -> dict[str, Any]:
 
 
 def build_problem_and_algorithm(variant: str, given: dict[str, Any]) -> tuple[Problem, Algorithm]:
-    """Build what `fedsuplin run` plays; the algorithm knows the problem's noise unless told."""
+    """Build what `fedsuplin run` plays; noise levels not given are taken from the problem."""
     refuse_named_options(given["extra"], DRAWN_KEYWORDS, ALGORITHM_KEYWORDS, COMPOSED_KEYWORDS)
     name, recipe = compose_recipe(variant, read_parts(given))
     given = given | {

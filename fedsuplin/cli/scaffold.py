@@ -154,16 +154,16 @@ testpaths = ["tests"]
 README = """\
 # $package
 
-Plugins for fedsuplin: a trigger, a weighting, and a variant made of both, each named `$name`.
-Install, test, run:
+Plugins for fedsuplin: a trigger, a weighting, and a variant made of both.
+Each is named `$name`. Install, test and run them:
 
 ```bash
 $commands
 ```
 
-The installation is editable: change `src/$module/__init__.py` and run again. The parts mix with all
-others, as in `fedsuplin run sync --trigger $name`. `fedsuplin plugins` lists what is installed, and
-why something failed to load.
+The installation is editable: change `src/$module/__init__.py` and run again.
+The parts mix with all others, as in `fedsuplin run sync --trigger $name`.
+`fedsuplin plugins` lists what is installed, and why something failed to load.
 
 The guide of fedsuplin, `docs/plugins.md`, continues from here: rules with state, compiled rules,
 and how to publish. `fedsuplin/contracts/protocols.py` has what a plugin of each kind has to offer,

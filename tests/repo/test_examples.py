@@ -1,7 +1,8 @@
-"""The examples and a package of `plugins new`, as a new user has them: a fresh environment, a wheel of fedsuplin, the READMEs.
+"""The examples and a package of `plugins new`, as a new user has them.
 
-Nothing is built in the folders of the examples: each is copied first. The wheel is built in this repository's build/ folder,
-which is quick where fedsuplin has been installed from here before.
+They are installed into a fresh environment with a wheel of fedsuplin, as their READMEs describe.
+Each example is copied first, so nothing is built in its folder. The wheel is built in the build/
+folder of this repository, which is quick if fedsuplin was installed from here before.
 """
 
 import json
@@ -17,9 +18,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUILT = shutil.ignore_patterns(
-    "build", "*.egg-info", "*.c", "*.so", "__pycache__"
-)  # somebody may have been there
+# What an earlier installation may have left in the folder of an example.
+BUILT = shutil.ignore_patterns("build", "*.egg-info", "*.c", "*.so", "__pycache__")
 SCRIPTS = "Scripts" if sys.platform == "win32" else "bin"
 SMALL = ("--dim", "5", "--arms", "5", "--clients", "4", "--horizon", "2000")
 VARIANTS = {
@@ -34,18 +34,18 @@ pytestmark = pytest.mark.compiles  # fedsuplin, and an example in Cython
 
 @dataclass
 class Environment:
-    """A virtual environment, and below `folder` one folder for each package that is installed in it."""
+    """A virtual environment; `folder` has it, and one folder for each package installed in it."""
 
     folder: Path
 
     def run(self, *command, cwd=None, **variables):
-        """What a command printed; it must succeed."""
+        """Run a command, which must succeed; return the finished process."""
         path = os.pathsep.join([str(self.folder / "venv" / SCRIPTS), os.environ["PATH"]])
         left_out = {"PYTHONPATH", "PYTHONHOME"}
         if any(word == "pip" or word.startswith("pip ") for word in map(str, command)):
-            left_out.add(
-                "LD_PRELOAD"
-            )  # of the sanitizer build: pip and compilers run nothing of ours, and it takes minutes
+            # The sanitizer build preloads a library. pip and compilers run nothing of ours, and
+            # would take minutes with it.
+            left_out.add("LD_PRELOAD")
         kept = {key: value for key, value in os.environ.items() if key not in left_out}
         environment = (
             kept | {"PATH": path, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"} | variables
@@ -63,10 +63,11 @@ class Environment:
         return done
 
     def numbers(self, *command, **variables):
+        """Return what a command prints with --json."""
         return json.loads(self.run("fedsuplin", *command, "--json", **variables).stdout)
 
     def follow(self, package, *, installing):
-        """The README's commands: those that install, or those after."""
+        """Run the commands of a package's README: those that install it, or the others."""
         block = re.search(
             r"```bash\n(.*?)```",
             (self.folder / package / "README.md").read_text(encoding="utf-8"),
@@ -80,7 +81,8 @@ class Environment:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     made = Environment(tmp_path_factory.mktemp("environment"))
-    # A package may lie within another project, as the examples do in ours: its tests must not take that one's options.
+    # A package may lie within another project, as the examples do in ours; its tests must not
+    # take the options of that project.
     (made.folder / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\naddopts = "--an-option-of-another-project"\n'
     )
@@ -109,38 +111,38 @@ def environment(tmp_path_factory):
 
 
 def make_old(files):
-    """Files newer than what was made from them have it made again: these, from a minute ago, the whole compiled core."""
+    """Make files older than what is compiled from them, so that the core is not compiled again."""
     for file in files:
         os.utime(file, (0, 0))
 
 
 @packages
-def test_what_the_readme_says_after_installing_works_tests_included(environment, package):
+def test_the_commands_of_the_readme_work_after_installing(environment, package):
     environment.follow(package, installing=False)
 
 
 @packages
 def test_its_variant_runs_by_name_and_learns(environment, package):
-    told = environment.numbers("run", VARIANTS[package], *SMALL)
-    assert told["complete"] and told["played"] == 2000
-    assert told["variant"] == VARIANTS[package] and not told["guarantee"]
-    assert 0 < told["communication"] < 2000
-    assert math.isfinite(told["regret"]) and 0 < told["percent_of_uniform"] < 50
+    printed = environment.numbers("run", VARIANTS[package], *SMALL)
+    assert printed["complete"] and printed["played"] == 2000
+    assert printed["variant"] == VARIANTS[package] and not printed["guarantee"]
+    assert 0 < printed["communication"] < 2000
+    assert math.isfinite(printed["regret"]) and 0 < printed["percent_of_uniform"] < 50
     again = environment.numbers("run", VARIANTS[package], *SMALL)
     assert [again[key] for key in ("regret", "layer_pulls")] == [
-        told[key] for key in ("regret", "layer_pulls")
+        printed[key] for key in ("regret", "layer_pulls")
     ]
 
 
-def test_parameters_of_a_plugin_arrive_and_what_it_remembers_counts(environment):
-    told = environment.numbers("run", "frugal", *SMALL, "--set", "limit=3")
-    assert told["spec"]["algorithm"]["trigger"] == {
+def test_parameters_of_a_plugin_reach_it_and_its_state_counts(environment):
+    printed = environment.numbers("run", "frugal", *SMALL, "--set", "limit=3")
+    assert printed["spec"]["algorithm"]["trigger"] == {
         "name": "budgeted",
         "type": "Budgeted",
         "parameters": {"C": 1.0, "limit": 3.0},
     }
     assert (
-        told["communication"]
+        printed["communication"]
         == 3 * 4
         < environment.numbers("run", "frugal", *SMALL)["communication"]
     )
@@ -156,22 +158,20 @@ def test_parts_of_different_packages_mix(environment):
 
 
 @packages
-def test_the_list_says_package_version_entry_point_and_hooks(environment, package):
-    told = environment.numbers("plugins")
-    (source,) = [source for source in told["sources"] if source["package"] == package]
+def test_the_list_has_package_version_entry_point_and_hooks(environment, package):
+    printed = environment.numbers("plugins")
+    (source,) = [source for source in printed["sources"] if source["package"] == package]
     assert source["version"] == "0.1.0" and source["error"] is None
     assert {"fedsuplin_register_variants", "fedsuplin_register_weightings"} <= set(source["hooks"])
     assert ["variants", VARIANTS[package]] in source["registered"]
     (row,) = [
         row
-        for row in told["plugins"]
+        for row in printed["plugins"]
         if (row["kind"], row["name"]) == ("variant", VARIANTS[package])
     ]
     assert (row["package"], row["version"]) == (package, "0.1.0") and row["what"]
     assert f"{package} 0.1.0" in environment.run("fedsuplin", "plugins").stdout
 
-
-# --- packages that are broken ---------------------------------------------------------------------------------------
 
 BROKEN = {
     "import": (
@@ -179,19 +179,20 @@ BROKEN = {
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
     ),
     "misspelt": (
-        "import fedsuplin\n@hookimpl\ndef fedsuplin_register_trigers(register):\n    pass",
+        "from fedsuplin.plugin import hookimpl\n"
+        "@hookimpl\ndef fedsuplin_register_trigers(register):\n    pass",
         "unknown hook 'fedsuplin_register_trigers'. Did you mean 'fedsuplin_register_triggers'?",
     ),
     "taken": (
-        "import fedsuplin\n@hookimpl\ndef fedsuplin_register_variants(register):\n"
-        "    register('frugal', fedsuplin.Variant)",
+        "from fedsuplin.plugin import Variant, hookimpl\n"
+        "@hookimpl\ndef fedsuplin_register_variants(register):\n    register('frugal', Variant)",
         "variant 'frugal' is already registered by plugin 'demo' of package fedsuplin-demo 0.1.0",
     ),
 }
 
 
 def install_by_hand(folder, name, source):
-    """A module and what pip would note of its package, without pip."""
+    """Write a module and the metadata of its package, without pip."""
     (folder / f"{name}_module.py").write_text(source)
     note = folder / f"x_{name}-3.1.dist-info"
     note.mkdir()
@@ -210,9 +211,7 @@ def test_a_broken_package_gives_one_clear_warning_and_the_rest_works(environment
     assert reason in warning
 
 
-def test_the_list_has_every_broken_package_with_its_reason_and_warns_of_none_twice(
-    environment, tmp_path
-):
+def test_the_list_has_every_broken_package_with_its_reason_and_no_warning(environment, tmp_path):
     for name, (source, _) in BROKEN.items():
         install_by_hand(tmp_path, name, source)
     failed = {
@@ -221,12 +220,13 @@ def test_the_list_has_every_broken_package_with_its_reason_and_warns_of_none_twi
         if source["error"]
     }
     done = environment.run("fedsuplin", "plugins", PYTHONPATH=str(tmp_path))
-    said = " ".join(done.stdout.split())
+    listed = " ".join(done.stdout.split())
     assert done.stderr == ""
     assert set(failed) == {f"x-{name}" for name in BROKEN}
     for name, (_, reason) in BROKEN.items():
         assert reason in failed[f"x-{name}"]
         assert (
-            f"plugin 'thing' of package x-{name} 3.1 failed to load: {failed[f'x-{name}']}" in said
+            f"plugin 'thing' of package x-{name} 3.1 failed to load: {failed[f'x-{name}']}"
+            in listed
         )
     assert environment.numbers("run", *SMALL, PYTHONPATH=str(tmp_path))["complete"]
