@@ -171,7 +171,7 @@ SWEEP = Manual(
     },
     codes={1: RUNS_FAILED},
     environment=COMPUTES,
-    needs="pip install 'fedsuplin[sweep]'; for --backend dask://…, 'fedsuplin[dask]'",
+    needs="pip install 'fedsuplin[sweep]' for processes, 'fedsuplin[dask]' for dask://…",
     further_reading=f"docs/sweeps.md for the file and the backends, {JSON_KEYS}",
 )
 REPRODUCE = Manual(

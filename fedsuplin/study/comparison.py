@@ -42,7 +42,7 @@ COMPARED_MEASURES = ("regret", "communication", "bytes_up", "bytes_down")
 class Comparison:
     """The runs of several policies on the same problem, one run per seed.
 
-    Attributes
+    Parameters
     ----------
     runs : dict of str to list of RunResult
         The finished runs of each policy, by its label.
@@ -50,9 +50,9 @@ class Comparison:
         One algorithm of each policy, for its constants; with other seeds only the problem differs.
     seeds : tuple of int
         The seeds that were asked for.
-    complete : bool
+    complete : bool, default True
         False if the comparison was stopped: then a policy has only the seeds that were finished.
-    unplayed : tuple of int
+    unplayed : tuple of int, default ()
         The seeds with which no run was finished, if the comparison was stopped.
 
     Examples
@@ -104,7 +104,7 @@ class Comparison:
         policy : str
             The label of the policy.
         what : str
-            The array: ``"regret"``, ``"communication"``, …
+            The name of the array, such as ``"regret"`` or ``"communication"``.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class Comparison:
         policy : str
             The label of the policy.
         what : str
-            The array: ``"regret"``, ``"communication"``, …
+            The name of the array, such as ``"regret"`` or ``"communication"``.
 
         Returns
         -------

@@ -53,7 +53,7 @@ class SweepProgress:
 class SweepResult:
     """The table of a sweep: one row per run, in the order of the grids.
 
-    Attributes
+    Parameters
     ----------
     points : list of Point
         All runs that were planned.
@@ -63,7 +63,7 @@ class SweepResult:
         For each row, where `record` asked for them, the cumulative arrays and their ``pulls``.
     axes : tuple of str
         The columns that say which run it is, without the seed.
-    complete : bool
+    complete : bool, default True
         False if the sweep was stopped: then the rows of runs that did not end are missing.
 
     Examples
