@@ -27,7 +27,7 @@ class Group:
     sections: tuple[Section, ...]
 
 
-def within(module: str, *names: str) -> tuple[str, ...]:
+def qualify(module: str, *names: str) -> tuple[str, ...]:
     """Return the full names of some names of a module."""
     return tuple(f"{module}.{name}" for name in names)
 
@@ -37,9 +37,9 @@ GROUPS = {
         "Running",
         "Play one policy, compare several, or run a grid of them.",
         (
-            Section("Functions", within("fedsuplin", "run", "compare", "sweep", "make")),
-            Section("Algorithms", within("fedsuplin", "Algorithm", "Variant", "Doubling")),
-            Section("Version", within("fedsuplin", "__version__")),
+            Section("Functions", qualify("fedsuplin", "run", "compare", "sweep", "make")),
+            Section("Algorithms", qualify("fedsuplin", "Algorithm", "Variant", "Doubling")),
+            Section("Version", qualify("fedsuplin", "__version__")),
         ),
     ),
     "problems": Group(
@@ -48,11 +48,11 @@ GROUPS = {
         (
             Section(
                 "Synthetic problems",
-                within("fedsuplin", "SyntheticProblem", "FixedArmsProblem"),
+                qualify("fedsuplin", "SyntheticProblem", "FixedArmsProblem"),
             ),
             Section(
                 "Problems from data",
-                within(
+                qualify(
                     "fedsuplin",
                     "ArrayProblem",
                     "problem_from_table",
@@ -66,16 +66,16 @@ GROUPS = {
     "results": Group(
         "Results",
         "What `run`, `compare` and `sweep` return.",
-        (Section("Classes", within("fedsuplin", "RunResult", "Comparison", "SweepResult")),),
+        (Section("Classes", qualify("fedsuplin", "RunResult", "Comparison", "SweepResult")),),
     ),
     "live": Group(
         "Live clients and servers",
         "The same algorithms outside of a simulation, in one process or over a network.",
         (
-            Section("In one process", within("fedsuplin", "Client", "Decision", "Server")),
+            Section("In one process", qualify("fedsuplin", "Client", "Decision", "Server")),
             Section(
                 "Over a network",
-                within("fedsuplin", "connect", "Connection", "connect_async", "AsyncConnection"),
+                qualify("fedsuplin", "connect", "Connection", "connect_async", "AsyncConnection"),
             ),
         ),
     ),
@@ -83,10 +83,10 @@ GROUPS = {
         "Plugins",
         "`fedsuplin.plugin` has everything that a plugin imports.",
         (
-            Section("Registering", within("fedsuplin.plugin", "hookimpl", "Variant")),
+            Section("Registering", qualify("fedsuplin.plugin", "hookimpl", "Variant")),
             Section(
                 "What each kind of plugin offers",
-                within(
+                qualify(
                     "fedsuplin.plugin",
                     "Trigger",
                     "Weighting",
@@ -101,7 +101,7 @@ GROUPS = {
             ),
             Section(
                 "Problems",
-                within(
+                qualify(
                     "fedsuplin.plugin",
                     "Problem",
                     "Stream",
@@ -116,7 +116,7 @@ GROUPS = {
             ),
             Section(
                 "Settings and checks",
-                within(
+                qualify(
                     "fedsuplin.plugin",
                     "Setting",
                     "add_rounding_margin",
@@ -129,10 +129,10 @@ GROUPS = {
                     "PluginError",
                 ),
             ),
-            Section("Bounds", within("fedsuplin.plugin", "Claim", "Bound")),
+            Section("Bounds", qualify("fedsuplin.plugin", "Claim", "Bound")),
             Section(
                 "Optimal designs",
-                within(
+                qualify(
                     "fedsuplin.plugin",
                     "find_g_optimal_design",
                     "Design",
@@ -142,7 +142,7 @@ GROUPS = {
             ),
             Section(
                 "Compiled code",
-                within(
+                qualify(
                     "fedsuplin.plugin",
                     "low_level",
                     "from_cython",
@@ -156,9 +156,9 @@ GROUPS = {
         "Testing plugins",
         "`fedsuplin.testing` checks a plugin; `fedsuplin.reference` is the engine in plain NumPy.",
         (
-            Section("Conformance", within("fedsuplin.testing", "check", "conformance")),
+            Section("Conformance", qualify("fedsuplin.testing", "check", "conformance")),
             Section(
-                "The reference", within("fedsuplin.reference", "run_reference", "ReferenceResult")
+                "The reference", qualify("fedsuplin.reference", "run_reference", "ReferenceResult")
             ),
         ),
     ),
@@ -169,8 +169,8 @@ GROUPS = {
         (
             Section(
                 "Errors",
-                within("fedsuplin", "FedsuplinError")
-                + within(
+                qualify("fedsuplin", "FedsuplinError")
+                + qualify(
                     "fedsuplin.errors",
                     "FedsuplinError",
                     "InvalidInput",
@@ -183,7 +183,7 @@ GROUPS = {
             ),
             Section(
                 "Warnings",
-                within("fedsuplin.errors", "PluginWarning", "FederationWarning", "InterruptedRun"),
+                qualify("fedsuplin.errors", "PluginWarning", "FederationWarning", "InterruptedRun"),
             ),
         ),
     ),
@@ -206,19 +206,19 @@ DATA = {
         "Decorator that marks a function of a plugin as the implementation of a hook.",
     ),
     "fedsuplin.plugin.formulas": (
-        "module",
+        "types.ModuleType",
         "The compiled formulas of the built-in rules, for `from_cython`.",
     ),
 }
 
 
-def listed() -> list[str]:
+def list_names() -> list[str]:
     """Return all names, in the order of the pages."""
     sections = (section for group in GROUPS.values() for section in group.sections)
     return [name for section in sections for name in section.names]
 
 
-def resolved(name: str) -> object:
+def resolve(name: str) -> object:
     """Return the object that a full name stands for."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""A Sphinx extension: writes docs/api/GROUP.rst from docs/api_reference.py before a build.
+"""A Sphinx extension that writes docs/api/GROUP.rst from docs/api_reference.py before a build.
 
 sphinx.ext.autosummary then makes a page for each name in their tables. All of these pages are
 generated, so none is committed.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from api_reference import DATA, GROUPS, Group, Section, listed, resolved
-from generated import headed, refresh
+from api_reference import DATA, GROUPS, Group, Section, list_names, resolve
+from generated import refresh, underline
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -18,12 +18,12 @@ OURS = ("fedsuplin", "fedsuplin_ext", "fedsuplin_plugins")
 
 
 def describe_bases(app: Sphinx, config: Config) -> None:
-    """Tell the template which classes extend public ones, and which extend private ones."""
-    public = [resolved(name) for name in listed()]
+    """List for the template the classes that extend public ones, or private ones."""
+    public = [resolve(name) for name in list_names()]
     bases = {
         name: [base for base in thing.__bases__ if base.__module__.partition(".")[0] in OURS]
-        for name in listed()
-        if isinstance(thing := resolved(name), type)
+        for name in list_names()
+        if isinstance(thing := resolve(name), type)
     }
     private = {name for name, ours in bases.items() if any(base not in public for base in ours)}
     config.autosummary_context |= {
@@ -33,42 +33,48 @@ def describe_bases(app: Sphinx, config: Config) -> None:
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
-    homes = home_pages()
-    pages = {f"{key}.rst": page(group, homes) for key, group in GROUPS.items()}
+    """Write the pages of the groups."""
+    homes = find_home_pages()
+    pages = {f"{key}.rst": format_group(group, homes) for key, group in GROUPS.items()}
     by_autosummary = {f"{name}.rst" for name in homes.values() if name not in DATA}
     refresh(Path(app.srcdir) / "api", pages, by_autosummary)
 
 
-def home_pages() -> dict[str, str]:
-    """For each listed name, the first listed name of the same object: the one with a page."""
+def find_home_pages() -> dict[str, str]:
+    """Map each listed name to the first listed name of the same object, which has the page."""
     first: dict[int, str] = {}
-    return {name: first.setdefault(id(resolved(name)), name) for name in listed()}
+    return {name: first.setdefault(id(resolve(name)), name) for name in list_names()}
 
 
-def page(group: Group, homes: dict[str, str]) -> str:
-    sections = [table(section, homes) for section in group.sections if section.names]
-    return f"{headed(group.title, '=')}\n{group.summary}\n\n" + "\n".join(sections)
+def format_group(group: Group, homes: dict[str, str]) -> str:
+    """Return the page of a group."""
+    sections = [format_section(section, homes) for section in group.sections if section.names]
+    return f"{underline(group.title, '=')}\n{group.summary}\n\n" + "\n".join(sections)
 
 
-def table(section: Section, homes: dict[str, str]) -> str:
-    """Names with a page of their own, then names whose page belongs to another table."""
+def format_section(section: Section, homes: dict[str, str]) -> str:
+    """Return a table of names with a page of their own, then of names described elsewhere."""
     own = [name for name in section.names if homes[name] == name and name not in DATA]
     others = [homes[name] for name in section.names if homes[name] != name]
-    text = headed(section.title, "-")
+    text = underline(section.title, "-")
     if own:
-        text += "\n" + autosummary(own, "   :toctree: .\n")
-    text += "".join(data(name) for name in section.names if name in DATA and homes[name] == name)
+        text += "\n" + format_autosummary(own, "   :toctree: .\n")
+    text += "".join(
+        format_data(name) for name in section.names if name in DATA and homes[name] == name
+    )
     if others:
-        text += f"\nAlso there, and described elsewhere:\n\n{autosummary(others, '')}"
+        text += f"\nAlso there, and described elsewhere:\n\n{format_autosummary(others, '')}"
     return text
 
 
-def data(name: str) -> str:
+def format_data(name: str) -> str:
+    """Return the description of a plain object."""
     kind, text = DATA[name]
     return f"\n.. py:data:: {name}\n   :type: {kind}\n\n   {text}\n"
 
 
-def autosummary(names: list[str], option: str) -> str:
+def format_autosummary(names: list[str], option: str) -> str:
+    """Return an autosummary directive."""
     rows = "".join(f"   ~{name}\n" for name in names)
     return f".. autosummary::\n{option}   :nosignatures:\n\n{rows}"
 
@@ -81,7 +87,7 @@ def link_groups(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] = source[0].replace(f"| {group.title} |", link)
 
 
-def readable(
+def make_signature_readable(
     app: Sphinx,
     what: str,
     name: str,
@@ -90,13 +96,14 @@ def readable(
     signature: str | None,
     returns: str | None,
 ) -> tuple[str | None, str | None]:
-    """A default that a factory makes, of a dataclass, as Python that Sphinx can parse."""
+    """Replace the default `<factory>` of a dataclass by Python that Sphinx can parse."""
     return signature and signature.replace("<factory>", "..."), returns
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension."""
     app.connect("config-inited", describe_bases)
     app.connect("source-read", link_groups)
-    app.connect("autodoc-process-signature", readable)
+    app.connect("autodoc-process-signature", make_signature_readable)
     app.connect("config-inited", write_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def refresh(folder: Path, pages: dict[str, str], others: Container[str] = ()) -> None:
-    """Make a folder hold these pages, by path, and of all others at most `others`."""
+    """Write pages, by path, into a folder, and remove all other pages but `others`."""
     for path in folder.rglob("*.rst"):
         name = path.relative_to(folder).as_posix()
         if name not in pages and name not in others:
@@ -19,5 +19,6 @@ def refresh(folder: Path, pages: dict[str, str], others: Container[str] = ()) ->
             path.write_text(text, encoding="utf-8")
 
 
-def headed(title: str, line: str) -> str:
+def underline(title: str, line: str) -> str:
+    """Return a title with a line below it."""
     return f"{title}\n{line * len(title)}\n"

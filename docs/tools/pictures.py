@@ -1,6 +1,7 @@
-"""The pictures of docs/algorithm.md, each for light and for dark pages: `python docs/tools/pictures.py` writes docs/pictures/.
+"""Draw the pictures of docs/algorithm.md into docs/pictures/: `python docs/tools/pictures.py`.
 
-Lines come from the arithmetic of the paper on small problems; the arms of the first picture are made up, the rules are applied.
+Each is drawn for light and for dark pages. Lines come from the paper's arithmetic on small
+problems. The arms of the first picture are made up, and the rules are applied to them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FOLDER = Path(__file__).parents[1] / "pictures"
 
 @dataclass(frozen=True)
 class Look:
-    """Colours that can be told apart on this ground, by most who see fewer of them too."""
+    """Colours that differ clearly on this background, also for most colour-blind readers."""
 
     ink: str
     quiet: str
@@ -42,12 +43,15 @@ LOOKS = {
 }
 
 
-# --- one decision -----------------------------------------------------------------------------------------------------------
+# --- one decision ---------------------------------------------------------------------------------
 
 
-def layers(look: Look) -> Figure:
-    """Initial screening, a layer that is passed, and a layer that plays. Past layer 0, since there the initial screening has
-    dropped all that the target width would."""
+def draw_layers(look: Look) -> Figure:
+    """Draw the initial screening, a layer that is passed, and a layer that plays.
+
+    The second is not layer 0, where the initial screening has dropped all that the target width
+    would.
+    """
     everyone = np.ones(8, bool)
     estimates = np.array([0.10, 0.62, 0.35, 0.80, 0.28, 0.72, 0.95, -0.05])
     widths = np.array([0.30, 0.33, 0.24, 0.36, 0.22, 0.38, 0.34, 0.26])
@@ -55,24 +59,24 @@ def layers(look: Look) -> Figure:
     first = estimates + widths >= lowest
 
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 3.9), sharey=True)
-    arms(axes[0], look, estimates, widths, everyone, first, None)
-    line(axes[0], look, lowest, "max(r̂ − w)")
-    title(axes[0], "Layer 0: initial screening", "keep arms whose top reaches the line")
+    draw_arms(axes[0], look, estimates, widths, everyone, first, None)
+    draw_line(axes[0], look, lowest, "max(r̂ − w)")
+    set_title(axes[0], "Layer 0: initial screening", "keep arms whose top reaches the line")
 
     estimates = np.array([0.0, 0.38, 0.0, 0.84, 0.0, 0.66, 0.92, 0.0])
     widths = np.array([0.0, 0.17, 0.0, 0.13, 0.0, 0.19, 0.16, 0.0])
     lowest = estimates[first].max() - 2 * 0.2
     second = first & (estimates >= lowest)
-    arms(axes[1], look, estimates, widths, first, second, None)
-    line(axes[1], look, lowest, "max r̂ − 2w̄₁")
-    title(axes[1], "Layer 1: every width ≤ w̄₁", "keep estimates above the line, go on")
+    draw_arms(axes[1], look, estimates, widths, first, second, None)
+    draw_line(axes[1], look, lowest, "max r̂ − 2w̄₁")
+    set_title(axes[1], "Layer 1: every width ≤ w̄₁", "keep estimates above the line, go on")
 
     estimates = np.array([0.0, 0.0, 0.0, 0.86, 0.0, 0.70, 0.90, 0.0])
     widths = np.array([0.0, 0.0, 0.0, 0.08, 0.0, 0.16, 0.07, 0.0])
     played = int(np.where(second, widths, -1).argmax())
-    arms(axes[2], look, estimates, widths, second, second, played)
-    title(axes[2], "Layer 2: a width > w̄₂", "play the widest, learn in this layer")
-    arrow(axes[2], look.orange, (played - 1.6, 0.24), (played - 0.15, 0.5))
+    draw_arms(axes[2], look, estimates, widths, second, second, played)
+    set_title(axes[2], "Layer 2: a width > w̄₂", "play the widest, learn in this layer")
+    draw_arrow(axes[2], look.orange, (played - 1.6, 0.24), (played - 0.15, 0.5))
     axes[2].text(
         played - 1.7, 0.2, "played", color=look.orange, fontsize=11, ha="right", va="center"
     )
@@ -83,7 +87,7 @@ def layers(look: Look) -> Figure:
     return figure
 
 
-def arms(
+def draw_arms(
     axes: Axes,
     look: Look,
     estimates: np.ndarray,
@@ -92,29 +96,36 @@ def arms(
     kept: np.ndarray,
     played: int | None,
 ) -> None:
+    """Draw estimates and widths of arms: those kept, those dropped, and the one played."""
     for arm in np.flatnonzero(there):
         colour = look.orange if arm == played else look.blue if kept[arm] else look.quiet
         style: Any = {"color": colour, "lw": 2.6 if kept[arm] else 1.6, "capsize": 5, "ms": 7}
         axes.errorbar(arm, estimates[arm], widths[arm], fmt="o" if kept[arm] else "x", **style)
 
 
-def line(axes: Axes, look: Look, height: float, words: str) -> None:
+def draw_line(axes: Axes, look: Look, height: float, words: str) -> None:
+    """Draw a dashed line across a picture, with its name."""
     axes.axhline(height, color=look.green, ls="--", lw=1.6)
     axes.text(-2.6, height + 0.03, words, color=look.green, va="bottom", fontsize=10.5)
 
 
-def title(axes: Axes, words: str, below: str) -> None:
+def set_title(axes: Axes, words: str, below: str) -> None:
+    """Set the title of a picture, and a line below it."""
     axes.set_title(f"{words}\n", fontsize=12, fontweight="bold", loc="left")
     axes.text(0, 1.03, below, transform=axes.transAxes, fontsize=10.5)
 
 
-# --- what is sent, and when ---------------------------------------------------------------------------------------------------
+# --- what is sent, and when -----------------------------------------------------------------------
 
 DIM, CLIENTS, PULLS = 6, 4, 160
 
 
-def played(fires: Callable[[float, int], bool], everybody: bool) -> dict[str, Any]:
-    """Client 0 of a small one-layer federation: what it knows of one arm, its gain and its syncs, pull by pull."""
+def play_federation(fires: Callable[[float, int], bool], all_sync: bool) -> dict[str, Any]:
+    """Play a small one-layer federation, and return what client 0 sees pull by pull.
+
+    That is its lazy and its eager width of one arm, its gain, the time since its last sync, and
+    its syncs.
+    """
     rng = np.random.default_rng(3)
     server, watched = np.eye(DIM), np.eye(DIM)[0]
     known, new = (
@@ -122,7 +133,7 @@ def played(fires: Callable[[float, int], bool], everybody: bool) -> dict[str, An
         [np.zeros((DIM, DIM)) for _ in range(CLIENTS)],
     )
     since = [0] * CLIENTS
-    told: dict[str, Any] = {"lazy": [], "eager": [], "gain": [], "elapsed": [], "syncs": []}
+    seen: dict[str, Any] = {"lazy": [], "eager": [], "gain": [], "elapsed": [], "syncs": []}
     for pull in range(PULLS):
         asked = []
         for client in range(CLIENTS):
@@ -135,32 +146,33 @@ def played(fires: Callable[[float, int], bool], everybody: bool) -> dict[str, An
                 - np.linalg.slogdet(known[client])[1]
             )
             if client == 0:
-                told["lazy"].append(float(np.sqrt(watched @ np.linalg.inv(known[0]) @ watched)))
-                told["eager"].append(
+                seen["lazy"].append(float(np.sqrt(watched @ np.linalg.inv(known[0]) @ watched)))
+                seen["eager"].append(
                     float(np.sqrt(watched @ np.linalg.inv(known[0] + new[0]) @ watched))
                 )
-                told["gain"].append(gain)
-                told["elapsed"].append(since[0])
+                seen["gain"].append(gain)
+                seen["elapsed"].append(since[0])
             if fires(gain, since[client]):
                 asked.append(client)
-        for client in range(CLIENTS) if everybody and asked else asked:
+        for client in range(CLIENTS) if all_sync and asked else asked:
             server = server + new[client]
             new[client] = np.zeros((DIM, DIM))
             since[client] = 0
             if client == 0:
-                told["syncs"].append(pull + 1)
-        for client in range(CLIENTS) if everybody and asked else asked:
+                seen["syncs"].append(pull + 1)
+        for client in range(CLIENTS) if all_sync and asked else asked:
             known[client] = server
-    return told
+    return seen
 
 
-def lazy_eager(look: Look) -> Figure:
-    told = played(lambda gain, elapsed: gain > np.log(10), everybody=False)
+def draw_lazy_eager(look: Look) -> Figure:
+    """Draw the lazy and the eager width of one arm over time."""
+    seen = play_federation(lambda gain, elapsed: gain > np.log(10), all_sync=False)
     figure, axes = pyplot.subplots(figsize=(11, 3.4))
     pulls = np.arange(1, PULLS + 1)
     axes.step(
         pulls,
-        told["lazy"],
+        seen["lazy"],
         where="post",
         color=look.blue,
         lw=2.4,
@@ -168,12 +180,12 @@ def lazy_eager(look: Look) -> Figure:
     )
     axes.plot(
         pulls,
-        told["eager"],
+        seen["eager"],
         color=look.orange,
         lw=2.0,
         label="eager: with what was gathered since (sync family)",
     )
-    for number, sync in enumerate(told["syncs"]):
+    for number, sync in enumerate(seen["syncs"]):
         axes.axvline(
             sync, color=look.quiet, lw=0.9, ls=":", label=None if number else "this client syncs"
         )
@@ -189,29 +201,31 @@ def lazy_eager(look: Look) -> Figure:
     return figure
 
 
-def triggers(look: Look) -> Figure:
+def draw_triggers(look: Look) -> Figure:
+    """Draw the two triggers over time."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 3.5))
     pulls = np.arange(1, PULLS + 1)
-    one = played(lambda gain, elapsed: gain > np.log(2), everybody=False)
-    saw(left, look, pulls, np.array(one["gain"]), float(np.log(2)), "ln(1 + C)")
-    title(
+    one = play_federation(lambda gain, elapsed: gain > np.log(2), all_sync=False)
+    draw_saw(left, look, pulls, np.array(one["gain"]), float(np.log(2)), "ln(1 + C)")
+    set_title(
         left,
         "async: det(A+ΔA)/det(A) > 1 + C",
         "what one client has gained since its own last sync",
     )
     left.set(xlabel="pulls of one client", ylabel="gain, ln det ratio")
-    every = played(lambda gain, elapsed: elapsed * gain > 12, everybody=True)
-    saw(right, look, pulls, np.array(every["elapsed"]) * np.array(every["gain"]), 12, "D")
-    title(
+    every = play_federation(lambda gain, elapsed: elapsed * gain > 12, all_sync=True)
+    draw_saw(right, look, pulls, np.array(every["elapsed"]) * np.array(every["gain"]), 12, "D")
+    set_title(
         right, "sync: (t − t_last) · ln det ratio > D", "time counts too; whoever fires, all sync"
     )
     right.set(xlabel="rounds", ylabel="elapsed · gain, of one client")
     return figure
 
 
-def saw(
+def draw_saw(
     axes: Axes, look: Look, pulls: np.ndarray, values: np.ndarray, threshold: float, words: str
 ) -> None:
+    """Draw the value that a trigger compares, its threshold, and where it fires."""
     axes.plot(pulls, values, color=look.blue, lw=1.8)
     fired = values > threshold
     axes.plot(pulls[fired], values[fired], "o", color=look.orange, ms=6)
@@ -222,10 +236,11 @@ def saw(
     axes.set(xlim=(0, PULLS), ylim=(0, 1.12 * max(values.max(), 1.2 * threshold)))
 
 
-# --- who talks to whom ---------------------------------------------------------------------------------------------------------
+# --- who talks to whom ----------------------------------------------------------------------------
 
 
-def talk(look: Look) -> Figure:
+def draw_talk(look: Look) -> Figure:
+    """Draw who talks to whom."""
     figure, axes = pyplot.subplots(1, 4, figsize=(11, 3.6))
     cases = [
         ("One", 'syncs="one"', "async, variance, robust, fedlinucb", [1], [1], "all layers"),
@@ -238,14 +253,14 @@ def talk(look: Look) -> Figure:
             "the layers that ask",
         ),
         ("Push", 'syncs="push"', "async-linucb", [1], [0, 3], "to whom it is news"),
-        ("Nobody", 'trigger="never"', "oful, suplinucb, pe, greedy, uniform", [], [], ""),
+        ("None", 'trigger="never"', "oful, suplinucb, pe, greedy, uniform", [], [], ""),
     ]
     for each, (name, keyword, who, up, down, what) in zip(axes, cases, strict=True):
         each.set(xlim=(-0.7, 3.7), ylim=(-1.15, 2.9))
         each.axis("off")
         each.text(1.5, 2.95, name, ha="center", fontsize=13, fontweight="bold")
         each.text(1.5, 2.58, keyword, ha="center", fontsize=10.5, family="monospace")
-        box(each, look, 0.6, 1.75, 1.8, 0.55, "server")
+        draw_box(each, look, 0.6, 1.75, 1.8, 0.55, "server")
         for client in range(4):
             spoken = client in up or client in down
             each.plot(
@@ -303,13 +318,16 @@ def talk(look: Look) -> Figure:
     return figure
 
 
-def one_pull(look: Look) -> Figure:
+def draw_one_pull(look: Look) -> Figure:
+    """Draw one pull, from contexts to the server."""
     figure, axes = pyplot.subplots(figsize=(11, 3.5))
     axes.set(xlim=(0, 22), ylim=(0, 6.4))
     axes.axis("off")
-    box(axes, look, 0.2, 3.4, 3.7, 2.0, "K contexts\nx₁ … x_K", "select(contexts)")
-    box(axes, look, 5.3, 3.4, 4.3, 2.0, "layers 0 … S:\nscreen, choose", "decision.arm, .layer")
-    box(
+    draw_box(axes, look, 0.2, 3.4, 3.7, 2.0, "K contexts\nx₁ … x_K", "select(contexts)")
+    draw_box(
+        axes, look, 5.3, 3.4, 4.3, 2.0, "layers 0 … S:\nscreen, choose", "decision.arm, .layer"
+    )
+    draw_box(
         axes,
         look,
         11.0,
@@ -319,9 +337,9 @@ def one_pull(look: Look) -> Figure:
         "reward r\nΔA += ω x xᵀ\nΔb += ω r x",
         "observe(decision, r)",
     )
-    box(axes, look, 16.9, 3.4, 4.9, 2.0, "trigger, from the\ngain of that layer", "wants_sync")
-    box(axes, look, 16.9, 0.5, 4.9, 1.7, "server: A += ΔA, b += Δb", "server.merge(upload)")
-    box(
+    draw_box(axes, look, 16.9, 3.4, 4.9, 2.0, "trigger, from the\ngain of that layer", "wants_sync")
+    draw_box(axes, look, 16.9, 0.5, 4.9, 1.7, "server: A += ΔA, b += Δb", "server.merge(upload)")
+    draw_box(
         axes,
         look,
         5.3,
@@ -336,11 +354,11 @@ def one_pull(look: Look) -> Figure:
         ((9.6, 4.4), (11.0, 4.4)),
         ((15.5, 4.4), (16.9, 4.4)),
     ):
-        arrow(axes, look.ink, start, end)
-    arrow(axes, look.blue, (19.35, 3.4), (19.35, 2.2))
+        draw_arrow(axes, look.ink, start, end)
+    draw_arrow(axes, look.blue, (19.35, 3.4), (19.35, 2.2))
     axes.text(19.6, 2.72, "fires: upload", color=look.blue, fontsize=10.5, va="center")
-    arrow(axes, look.orange, (16.9, 1.35), (15.5, 1.35))
-    arrow(axes, look.orange, (7.45, 2.2), (7.45, 3.4))
+    draw_arrow(axes, look.orange, (16.9, 1.35), (15.5, 1.35))
+    draw_arrow(axes, look.orange, (7.45, 2.2), (7.45, 3.4))
     axes.text(7.7, 2.8, "decides from these", color=look.orange, fontsize=10.5, va="center")
     axes.annotate(
         "",
@@ -359,7 +377,7 @@ def one_pull(look: Look) -> Figure:
     return figure
 
 
-def box(
+def draw_box(
     axes: Axes,
     look: Look,
     x: float,
@@ -369,6 +387,7 @@ def box(
     words: str,
     name: str = "",
 ) -> None:
+    """Draw a box with words in it."""
     shape = FancyBboxPatch(
         (x, y),
         width,
@@ -400,7 +419,10 @@ def box(
         )
 
 
-def arrow(axes: Axes, colour: str, start: tuple[float, float], end: tuple[float, float]) -> None:
+def draw_arrow(
+    axes: Axes, colour: str, start: tuple[float, float], end: tuple[float, float]
+) -> None:
+    """Draw an arrow."""
     axes.annotate(
         "",
         end,
@@ -409,19 +431,19 @@ def arrow(axes: Axes, colour: str, start: tuple[float, float], end: tuple[float,
     )
 
 
-# --- all of them ----------------------------------------------------------------------------------------------------------
+# --- all of them ----------------------------------------------------------------------------------
 
 PICTURES: dict[str, Callable[[Look], Figure]] = {
-    "one-pull": one_pull,
-    "layers": layers,
-    "lazy-eager": lazy_eager,
-    "triggers": triggers,
-    "talk": talk,
+    "one-pull": draw_one_pull,
+    "layers": draw_layers,
+    "lazy-eager": draw_lazy_eager,
+    "triggers": draw_triggers,
+    "talk": draw_talk,
 }
 
 
 def write(folder: Path, suffix: str = "svg") -> Iterator[Path]:
-    """Every picture in both looks."""
+    """Draw every picture in both looks, and yield the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
         for mode, look in LOOKS.items():

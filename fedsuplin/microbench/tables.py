@@ -80,7 +80,7 @@ def make_widths_table(rows: list[dict[str, Any]]) -> Table:
 def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
     """Return µs per round of the loop, beside those of drawing contexts and of the NumPy LinUCB."""
     table = make_plain_table(
-        "a round of", "d", "K", "µs", "layers", "a layer", "drawing", "NumPy", "times"
+        "a round of", "d", "K", "µs", "layers", "per layer", "drawing", "NumPy", "times"
     )
     for row in rows:
         table.add_row(

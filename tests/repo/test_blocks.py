@@ -115,7 +115,7 @@ def the(page, language):
     return block
 
 
-# --- none is left out ---------------------------------------------------------------------------------------------------------
+# --- none is left out -----------------------------------------------------------------------------
 
 
 def test_every_fence_belongs_to_a_block():
@@ -179,7 +179,7 @@ def commands(block):
                 yield command.strip().removesuffix("&").strip()
 
 
-# --- shell ----------------------------------------------------------------------------------------------------------------------
+# --- shell ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", SHELL)
@@ -317,7 +317,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-# --- what pages need ------------------------------------------------------------------------------------------------------------
+# --- what pages need ------------------------------------------------------------------------------
 
 
 def prepare(page, folder, monkeypatch):
@@ -389,7 +389,7 @@ def install_what_it_registers(page, monkeypatch):
         monkeypatch.setattr(plugins, name, value)
 
 
-# --- by name --------------------------------------------------------------------------------------------------------------------
+# --- by name --------------------------------------------------------------------------------------
 
 
 def test_the_entry_point_of_the_guide_is_the_one_that_plugins_new_writes(tmp_path):

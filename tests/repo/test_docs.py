@@ -37,12 +37,12 @@ def played(page, monkeypatch, folder):
     monkeypatch.chdir(folder)
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.removesuffix(".md")))
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there
-    for line, code, told in blocks(PAGES[page]):
+    for line, code, expected in blocks(PAGES[page]):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * (line - 1) + code, f"docs/{page}", "exec"), vars(module))
-        if told is not None:
-            assert printed.getvalue() == told, f"docs/{page}, the block at line {line}"
+        if expected is not None:
+            assert printed.getvalue() == expected, f"docs/{page}, the block at line {line}"
     return module
 
 
@@ -116,10 +116,10 @@ def test_the_page_on_federations_lists_every_message_method_status_and_metric():
         r"^\| `([A-Z]\w+)` \| `\w+Request` → `\w+Answer` \|", page, re.MULTILINE
     ) == list(METHODS)
     rows = re.findall(r"^\| `([A-Z_]+)` \| (`.*?`) \|", page, re.MULTILINE)
-    told = {
+    listed = {
         reason: status for status, reasons in rows for reason in re.findall(r"`(\w+)`", reasons)
     }
-    assert told == {reason: status.name for reason, status in STATUS_CODES.items()}
+    assert listed == {reason: status.name for reason, status in STATUS_CODES.items()}
     families = {family.name for family in Metrics().registry.collect()}
     assert {
         name.removesuffix("_total") for name in re.findall(r"`(fedsuplin_\w+)`", page)

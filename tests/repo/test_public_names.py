@@ -48,7 +48,7 @@ PHASED = {"pe", "fed-pe"}
 BUILT_IN = [module.name for module in pkgutil.iter_modules(fedsuplin_plugins.__path__)]
 
 
-# --- the doors ---------------------------------------------------------------------------------------
+# --- the doors ------------------------------------------------------------------------------------
 
 
 def test_users_see_the_public_names_and_nothing_else():
@@ -100,7 +100,7 @@ def test_every_exception_is_in_errors_and_is_one_family():
         assert issubclass(each, (fsl.FedsuplinError, Warning)), each
 
 
-# --- the built-ins -----------------------------------------------------------------------------------
+# --- the built-ins --------------------------------------------------------------------------------
 
 
 def public_view(name):
@@ -239,7 +239,7 @@ def test_a_module_that_uses_what_is_public_is_not_refused(monkeypatch):
     execute("usual", usual, monkeypatch)
 
 
-# --- importing ---------------------------------------------------------------------------------------
+# --- importing ------------------------------------------------------------------------------------
 
 
 def run_in_a_fresh_process(code):

@@ -63,9 +63,9 @@ def site(tmp_path_factory):
         shutil.copytree(ROOT / folder, copy / folder, ignore=BUILT)
     shutil.copytree(DOCS, copy / "docs", ignore=BUILT)
     shutil.copytree(DOCS / "templates", copy / "docs/templates", dirs_exist_ok=True)
-    code, told = built(copy / "docs", copy / "html")
-    assert code == 0, told
-    return copy / "html", told
+    code, output = built(copy / "docs", copy / "html")
+    assert code == 0, output
+    return copy / "html", output
 
 
 def html(site, page):
@@ -89,16 +89,16 @@ def test_a_broken_link_anchor_or_picture_or_a_page_without_navigation_is_an_erro
     (tmp_path / "docs/index.md").write_text("# Page\n\n```{toctree}\nother\n```\n")
     (tmp_path / "docs/other.md").write_text("# Another page\n\n[to itself](#another-page)\n")
     without_api = ("-D", "extensions=myst_parser,github_markdown")
-    code, told = built(tmp_path / "docs", tmp_path / "good", *without_api)
-    assert code == 0, told
+    code, output = built(tmp_path / "docs", tmp_path / "good", *without_api)
+    assert code == 0, output
     broken = "[a](missing.md)\n\n[b](#nowhere)\n\n[c](other.md#nowhere-else)\n\n"
     broken += "![d](gone.png)\n\n{py:class}`Absent`\n"
     (tmp_path / "docs/index.md").write_text(f"# Page\n\n{broken}\n```{{toctree}}\nother\n```\n")
     (tmp_path / "docs/lonely.md").write_text("# A page that no other mentions\n")
-    code, told = built(tmp_path / "docs", tmp_path / "bad", *without_api)
+    code, output = built(tmp_path / "docs", tmp_path / "bad", *without_api)
     assert code != 0
     for words in ("missing.md", "'nowhere'", "nowhere-else", "gone.png", "Absent", "lonely.md"):
-        assert words in told, f"{words} is not in:\n{told}"
+        assert words in output, f"{words} is not in:\n{output}"
 
 
 def test_a_page_fetches_nothing_from_another_host(site):
@@ -188,18 +188,18 @@ def test_code_has_copy_buttons(site):
 
 
 def of_module(module):
-    names = (name.rpartition(".") for name in REFERENCE.listed())
+    names = (name.rpartition(".") for name in REFERENCE.list_names())
     return sorted(name for where, _, name in names if where == module)
 
 
 def test_the_list_of_public_names_is_complete():
     """Else: docs/api_reference.py."""
     assert of_module("fedsuplin") == sorted(fsl.__all__)
-    assert len(set(REFERENCE.listed())) == len(REFERENCE.listed())
+    assert len(set(REFERENCE.list_names())) == len(REFERENCE.list_names())
     for module in ("fedsuplin.plugin", "fedsuplin.testing"):
         if importlib.util.find_spec(module):
             assert of_module(module) == sorted(importlib.import_module(module).__all__)
-    public = [REFERENCE.resolved(name) for name in REFERENCE.listed()]
+    public = [REFERENCE.resolve(name) for name in REFERENCE.list_names()]
     classes = [thing for thing in vars(errors).values() if inspect.isclass(thing)]
     raised = [thing for thing in classes if issubclass(thing, Exception)]
     assert len(raised) >= 10 and [thing for thing in raised if thing not in public] == []
@@ -215,7 +215,7 @@ def test_what_dir_shows_is_in_the_list():
 
 def test_plain_objects_say_what_they_are():
     """Their docstring is that of their type, so docs/api_reference.py has a sentence in DATA."""
-    things = {name: REFERENCE.resolved(name) for name in REFERENCE.listed()}
+    things = {name: REFERENCE.resolve(name) for name in REFERENCE.list_names()}
     plain = {
         name
         for name, thing in things.items()
@@ -232,7 +232,7 @@ def test_every_public_name_is_described_on_an_api_page(site, monkeypatch):
     pages = {
         page.stem: page.read_text(encoding="utf-8") for page in (site[0] / "api").glob("*.html")
     }
-    for name, home in tool("api_pages").home_pages().items():
+    for name, home in tool("api_pages").find_home_pages().items():
         described = [page for page, text in pages.items() if f'id="{home}"' in text]
         assert len(described) == 1, f"{name} is on {described}"
         assert home in REFERENCE.DATA or described == [home]
@@ -247,7 +247,7 @@ def test_docstrings_become_tables_and_blocks_of_code(site):
     """A numpydoc section is a field, an example is a block; wrong indentation makes a quotation."""
     fields = {"Parameters", "Returns", "Raises", "Attributes"}
     for page in (site[0] / "api").glob("fedsuplin.*.html"):
-        text, thing = page.read_text(encoding="utf-8"), REFERENCE.resolved(page.stem)
+        text, thing = page.read_text(encoding="utf-8"), REFERENCE.resolve(page.stem)
         doc = inspect.getdoc(thing) or ""
         for field in fields & set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE)):
             assert f'{field}<span class="colon">' in text, f"{page.stem}: {field}"
@@ -264,7 +264,7 @@ def test_links_to_a_name_lead_to_its_page(site):
     }
     assert ("algorithm.html", "fedsuplin.Client") in linked
     for page, name in linked:
-        assert name in REFERENCE.listed() and f'api/{name}.html#{name}"' in html(site, page)
+        assert name in REFERENCE.list_names() and f'api/{name}.html#{name}"' in html(site, page)
 
 
 # --- generated pages ------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_links_to_a_name_lead_to_its_page(site):
 
 def test_the_pages_of_the_policies_are_what_the_code_says_today():
     """Else: python docs/tools/policies.py."""
-    pages = tool("policies").pages()
+    pages = tool("policies").make_pages()
     assert {path.name for path in (DOCS / "policies").iterdir()} == pages.keys()
     for name, text in pages.items():
         assert (DOCS / "policies" / name).read_text(encoding="utf-8") == text, name

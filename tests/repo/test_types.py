@@ -114,7 +114,7 @@ def said(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     return done.stdout + done.stderr + (f"exit code {done.returncode}" if done.returncode else "")
 
 
-# --- the tree ----------------------------------------------------------------------------------------------------------------
+# --- the tree -------------------------------------------------------------------------------------
 
 
 def test_mypy_finds_nothing(tmp_path):
@@ -152,7 +152,7 @@ def test_ruff_finds_nothing(command):
     assert "exit code" not in found, found
 
 
-# --- the stubs ---------------------------------------------------------------------------------------------------------------
+# --- the stubs ------------------------------------------------------------------------------------
 
 
 def test_every_compiled_module_has_a_stub():
@@ -206,7 +206,7 @@ def test_stubs_make_compiled_classes_as_their_source_does(path):
         ] == expected, name
 
 
-# --- as others see it --------------------------------------------------------------------------------------------------------
+# --- as others see it -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("package", PACKAGES)
