@@ -89,9 +89,13 @@ GROUPS = {
                 qualify(
                     "fedsuplin.plugin",
                     "Trigger",
+                    "StatefulTrigger",
                     "Weighting",
+                    "StatefulWeighting",
                     "NoiseModel",
                     "Policy",
+                    "StatefulPolicy",
+                    "KernelPolicy",
                     "PhasedPolicy",
                     "Phases",
                     "Arrival",

@@ -1,8 +1,8 @@
-"""Draw functions of fedsuplin at random, for a reader who guesses the file of each from its name and docstring.
+"""Draw functions at random, for a reader who guesses the file of each from name and docstring.
 
 python tests/repo/draw_functions.py --seed 1              24 names with their docstrings
 python tests/repo/draw_functions.py --seed 1 --answers    the same with the file of each
-python tests/repo/draw_functions.py --tree                the files of fedsuplin/, which is all that the reader may see
+python tests/repo/draw_functions.py --tree            the files of fedsuplin/, for the reader
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def list_functions() -> list[tuple[Path, str, str]]:
-    """File, name and docstring of every function of fedsuplin that has a docstring, methods included."""
+    """Return file, name and docstring of every function and method that has a docstring."""
     found = []
     for path in sorted((ROOT / "fedsuplin").rglob("*.py")):
         scopes = [("", ast.parse(path.read_text(encoding="utf-8")))]

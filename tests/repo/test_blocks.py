@@ -1,7 +1,8 @@
-"""Every block of the README and of docs/ is run. Python blocks are in test_docs.py and test_readme.py; all others are here.
+"""Every block of README and docs/ runs; Python blocks are in test_docs.py and test_readme.py.
 
-A command runs as it is printed, in a folder of its page, unless SHORTER has another line for it: the same command at a smaller
-size, or with a port that is free. What can't run says so to its reader, in a comment of the block, "# not run in the tests: why".
+A command runs as it is printed, in a folder of its page, unless SHORTER has another line for it:
+the same command at a smaller size, or with a port that is free. A block that can't run has a
+comment for its reader, "# not run in the tests: why".
 """
 
 import contextlib
@@ -36,20 +37,25 @@ FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 NOT_RUN = re.compile(r"^# not run in the tests: (.+)$", re.MULTILINE)
 
+COMPARE = "fedsuplin compare async sync fedlinucb oful suplinucb"
+BASELINES = "fedsuplin compare async sync fedlinucb oful"
+DIGITS = "--problem digits --clients 10"
 SHORTER = {
-    # The paper's sizes and many seeds: fewer pulls and seeds.
-    "fedsuplin compare async sync fedlinucb oful suplinucb --seeds 10 --out results": (
-        "fedsuplin compare async sync fedlinucb oful suplinucb --seeds 2 --horizon 2000 --out results"
+    # Commands at the paper's sizes get fewer pulls and seeds.
+    f"{COMPARE} --seeds 10 --out results": f"{COMPARE} --seeds 2 --horizon 2000 --out results",
+    "fedsuplin run async --horizon 1e9 --checkpoint long.ckpt": (
+        "fedsuplin run async --horizon 1e5 --checkpoint long.ckpt"
     ),
-    "fedsuplin run async --horizon 1e9 --checkpoint long.ckpt": "fedsuplin run async --horizon 1e5 --checkpoint long.ckpt",
-    "fedsuplin run async --problem digits --clients 10": "fedsuplin run async --problem digits --clients 10 --horizon 500",
-    "fedsuplin compare async sync fedlinucb oful --problem digits --clients 10 --set n_features=8": (
-        "fedsuplin compare async sync fedlinucb oful --problem digits --clients 10 --set n_features=8 --horizon 500 --seeds 2"
+    f"fedsuplin run async {DIGITS}": f"fedsuplin run async {DIGITS} --horizon 500",
+    f"{BASELINES} {DIGITS} --set n_features=8": (
+        f"{BASELINES} {DIGITS} --set n_features=8 --horizon 500 --seeds 2"
     ),
-    # The experiments themselves are those of a tiny paper, see `tiny`; here, two seeds of its short form.
+    # The experiments themselves are those of a tiny paper, see `shrink_the_paper`.
     "fedsuplin reproduce --quick": "fedsuplin reproduce --quick --seeds 2 clients",
     "fedsuplin reproduce": "fedsuplin reproduce --quick --seeds 2 clients",
-    "fedsuplin reproduce arrivals clients tradeoff": "fedsuplin reproduce arrivals clients tradeoff --quick --seeds 2",
+    "fedsuplin reproduce arrivals clients tradeoff": (
+        "fedsuplin reproduce arrivals clients tradeoff --quick --seeds 2"
+    ),
     "fedsuplin reproduce all --movielens ml-20m --out results": (
         "fedsuplin reproduce movielens --movielens ml-20m --out results --quick --seeds 2"
     ),
@@ -57,11 +63,17 @@ SHORTER = {
         "fedsuplin sweep grid.toml --backend processes --workers 2 --out results"
     ),
     # A federation for two seconds.
-    "fedsuplin demo federation": "fedsuplin demo federation --clients 2 --pulls 30 --seconds 1 --kill-every 0",
+    "fedsuplin demo federation": (
+        "fedsuplin demo federation --clients 2 --pulls 30 --seconds 1 --kill-every 0"
+    ),
     # Ports that are free, and a name that this machine has.
     "dask scheduler --port 8786": "dask scheduler --port PORT --no-dashboard",
-    "dask worker 127.0.0.1:8786 --nworkers 2 --nthreads 1": "dask worker 127.0.0.1:PORT --nworkers 2 --nthreads 1 --no-dashboard",
-    "fedsuplin sweep grid.toml --backend dask://127.0.0.1:8786": "fedsuplin sweep grid.toml --backend dask://127.0.0.1:PORT",
+    "dask worker 127.0.0.1:8786 --nworkers 2 --nthreads 1": (
+        "dask worker 127.0.0.1:PORT --nworkers 2 --nthreads 1 --no-dashboard"
+    ),
+    "fedsuplin sweep grid.toml --backend dask://127.0.0.1:8786": (
+        "fedsuplin sweep grid.toml --backend dask://127.0.0.1:PORT"
+    ),
     "fedsuplin serve --store server.db --tokens tokens.json": (
         "fedsuplin serve --store server.db --tokens tokens.json --address 127.0.0.1:0"
     ),
@@ -70,7 +82,7 @@ SHORTER = {
     "python bench/checks/mutants.py": "python bench/checks/mutants.py --list",
     "python bench/load.py": "python bench/load.py --syncs 400",
 }
-# Fails where time or memory are not what they should be, as on a busy machine; what it must have said all the same.
+# A command that measures fails on a busy machine; it must have printed this all the same.
 MEASURES = {"python bench/load.py --syncs 400": "the store: each of 400 uploads once, sums to 1e-9"}
 REPLACED = {
     "federation.example.org": "localhost",
@@ -85,7 +97,7 @@ class Block:
     language: str
     text: str
     after: str
-    """The language of the block right before, if nothing but an empty line is between."""
+    """The language of the block right before, if only an empty line is between."""
 
     @property
     def place(self):
@@ -97,7 +109,8 @@ class Block:
         return found and found[1]
 
 
-def blocks_of(page):
+def list_blocks(page):
+    """Yield the blocks of a page."""
     text, end, last = PAGES[page], 0, ""
     for found in re.finditer(r"^(`{3,})(\S*)\n(.*?)^\1$", text, re.MULTILINE | re.DOTALL):
         after = last if text[end : found.start()].strip() == "" else ""
@@ -105,12 +118,12 @@ def blocks_of(page):
         end, last = found.end(), found[2]
 
 
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+BLOCKS = [block for page in PAGES for block in list_blocks(page)]
 SHELL = list(dict.fromkeys(block.page for block in BLOCKS if block.language == "bash"))
 
 
-def the(page, language):
-    """The only block of that language on a page."""
+def find_block(page, language):
+    """Return the only block of a language on a page."""
     (block,) = (block for block in BLOCKS if block.page == page and block.language == language)
     return block
 
@@ -120,13 +133,13 @@ def the(page, language):
 
 def test_every_fence_belongs_to_a_block():
     for page, text in PAGES.items():
-        assert len(re.findall(r"^\s*```", text, re.MULTILINE)) == 2 * len(list(blocks_of(page))), (
-            page
-        )
+        assert len(re.findall(r"^\s*```", text, re.MULTILINE)) == 2 * len(
+            list(list_blocks(page))
+        ), page
 
 
 def test_every_block_is_of_a_kind_that_is_run():
-    """Python in test_docs.py and test_readme.py, shell commands page by page below; the few others have a test by name."""
+    """Python in test_docs.py and test_readme.py, shell below; the few others by name."""
     by_name = {
         ("docs/plugins.md", "toml"),
         ("docs/plugins.md", "cython"),
@@ -143,7 +156,7 @@ def test_every_block_is_of_a_kind_that_is_run():
             f"{block.place}: nothing runs this {block.language or 'block without a language'}"
         )
     for page, language in by_name:
-        the(page, language)
+        find_block(page, language)
     (shown,) = (block for block in BLOCKS if block.language == "text" and block.after == "")
     assert shown.text.startswith("client    state")  # what the demo shows, which has its test below
 
@@ -172,7 +185,7 @@ def test_a_shorter_command_is_the_same_command_with_all_its_options():
 
 
 def commands(block):
-    """The commands of a shell block, without comments; several of a line are joined by &&."""
+    """Yield the commands of a shell block, without comments; && separates several of a line."""
     for line in block.text.splitlines():
         for command in re.sub(r"(^|\s)#.*", "", line).split("&&"):
             if command.strip():
@@ -184,10 +197,10 @@ def commands(block):
 
 @pytest.mark.parametrize("page", SHELL)
 def test_every_command_of_a_page_runs(page, tmp_path, monkeypatch):
-    """In one folder for all of a page. Servers come last: what they need is made further down the page."""
+    """All in one folder. Servers come last, as what they need is made further down the page."""
     monkeypatch.chdir(tmp_path)
     prepare(page, tmp_path, monkeypatch)
-    port, printed, later = free_port(), None, []
+    port, printed, later = find_free_port(), None, []
     with contextlib.ExitStack() as running:
         for block in (block for block in BLOCKS if block.page == page):
             if block.language == "text" and block.after == "bash":
@@ -201,42 +214,44 @@ def test_every_command_of_a_page_runs(page, tmp_path, monkeypatch):
                     line == "fedsuplin plugins"
                 ):  # when the package is written, and the reader has installed it
                     install_what_it_registers(page, monkeypatch)
-                instead = replaced(SHORTER.get(line, line).replace("PORT", str(port)))
+                instead = replace_addresses(SHORTER.get(line, line).replace("PORT", str(port)))
                 if instead.startswith("fedsuplin serve"):
                     later.append(instead)
                 else:
-                    printed = ran(instead, running)
+                    printed = run_command(instead, running)
         for line in later:
             serve(line, page)
 
 
-def replaced(text):
+def replace_addresses(text):
+    """Replace addresses in a command or in code by those that the tests can use."""
     for here, there in REPLACED.items():
         text = text.replace(here, there)
     return text
 
 
-def ran(line, running):
-    """Run a command, here or in a process; what it printed."""
+def run_command(line, running):
+    """Run a command, here or in a process, and return what it printed."""
     line, _, file = line.partition(" > ")
     words = shlex.split(line)
     if words[0] == "fedsuplin" and words[1] != "demo":
         done = CliRunner().invoke(root_command, words[1:])
         assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception!r}"
         if file:
-            Path(file.strip()).write_text(smaller(done.stdout), encoding="utf-8")
+            Path(file.strip()).write_text(shrink_grid(done.stdout), encoding="utf-8")
         return done.stdout
     if words[:2] == ["pip", "install"]:
-        return installs(words[2:])
+        return check_installation(words[2:])
     if words == ["pytest", "-n", "auto", "--dist", "loadfile"]:
         return None  # is running
     if words[0] == "dask":
         return start_dask(words, running)
-    return in_a_process(line)
+    return run_in_a_process(line)
 
 
 @functools.cache  # the README and a guide have the same demo
-def in_a_process(line):
+def run_in_a_process(line):
+    """Run a command in a process of its own, and return what it printed."""
     words = shlex.split(line)
     here = {
         "fedsuplin": [sys.executable, "-m", "fedsuplin"],
@@ -253,8 +268,8 @@ def in_a_process(line):
     return done.stdout
 
 
-def installs(what):
-    """pip would find it: a folder or our name, with extras that there are."""
+def check_installation(what):
+    """Check that pip would find it: a folder or our name, with extras that exist."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
@@ -263,8 +278,8 @@ def installs(what):
         assert name and set(asked.split(",") if asked else ()) <= extras.keys(), word
 
 
-def smaller(grid):
-    """The grid of `fedsuplin sweep --example`, with fewer seeds and pulls."""
+def shrink_grid(grid):
+    """Return the grid of `fedsuplin sweep --example` with fewer seeds and pulls."""
     assert "seeds = 10 " in grid and "horizon = 20_000\n" in grid
     return grid.replace("seeds = 10 ", "seeds = 2 ").replace(
         "horizon = 20_000\n", "horizon = 400\n"
@@ -272,7 +287,7 @@ def smaller(grid):
 
 
 def start_dask(words, running):
-    """A process until the page is done. After the worker, wait until it has come."""
+    """Start a process that ends with the page; wait for a worker until it has connected."""
     from distributed import Client
 
     process = subprocess.Popen(
@@ -286,7 +301,7 @@ def start_dask(words, running):
 
 
 def serve(line, page):
-    """Started, used as the page says, and ended as the page says."""
+    """Start a server, use it as the page does, and stop it as the page does."""
     process = subprocess.Popen(
         [sys.executable, "-m", *shlex.split(line)],
         stdout=subprocess.PIPE,
@@ -298,7 +313,7 @@ def serve(line, page):
         listening = process.stdout.readline()
         assert listening.startswith("listening on grpc"), listening + process.stderr.read()
         if "--tls-cert" in line:
-            code = replaced(the(page, "py").text).replace(
+            code = replace_addresses(find_block(page, "py").text).replace(
                 ":50051", ":" + listening.strip().rpartition(":")[2]
             )
             rng = np.random.default_rng(0)
@@ -311,7 +326,8 @@ def serve(line, page):
     assert process.returncode == 0, out + err
 
 
-def free_port():
+def find_free_port():
+    """Return a port that no server uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -321,15 +337,16 @@ def free_port():
 
 
 def prepare(page, folder, monkeypatch):
+    """Make what the commands of a page need."""
     if page in ("README.md", "docs/reproduction.md"):
-        tiny(monkeypatch)
+        shrink_the_paper(monkeypatch)
     if page in ("docs/data.md", "docs/reproduction.md"):
-        release(folder / "ml-20m", long_lists=3)
-        release(folder / "ml-latest-small", long_lists=0)
+        write_release(folder / "ml-20m", long_lists=3)
+        write_release(folder / "ml-latest-small", long_lists=0)
 
 
-def tiny(monkeypatch):
-    """The paper's problem at a size that takes milliseconds, for every experiment that is built on it."""
+def shrink_the_paper(monkeypatch):
+    """Give the paper's problem a size that takes milliseconds, in every experiment."""
     sizes = {"dim": 4, "n_arms": 5, "n_clients": 4, "noise_scale": 0.1, "horizon": 400}
     for experiment in EXPERIMENTS.values():
         module = sys.modules[experiment.__module__]
@@ -343,8 +360,11 @@ def tiny(monkeypatch):
             monkeypatch.setattr(EXPERIMENTS[name], key, value)
 
 
-def release(folder, long_lists):
-    """A made-up release in the format of ml-latest: 38 users, so many of them with more than 2500 movies that they like."""
+def write_release(folder, long_lists):
+    """Write a made-up release in the format of ml-latest.
+
+    It has 38 users, `long_lists` of whom like more than 2500 movies.
+    """
     rng, folder = np.random.default_rng(0), Path(folder)
     folder.mkdir()
     words, n_movies = (
@@ -373,7 +393,7 @@ def release(folder, long_lists):
 
 
 def install_what_it_registers(page, monkeypatch):
-    """As `pip install -e .` would, of the package that the page has written."""
+    """Register what the page's package registers, as `pip install -e .` would."""
     module = types.ModuleType("page_of_commands")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in BLOCKS:
@@ -393,7 +413,7 @@ def install_what_it_registers(page, monkeypatch):
 
 
 def test_the_entry_point_of_the_guide_is_the_one_that_plugins_new_writes(tmp_path):
-    block = the("docs/plugins.md", "toml")
+    block = find_block("docs/plugins.md", "toml")
     done = CliRunner().invoke(
         root_command, ["plugins", "new", "fedsuplin-restful", "--folder", str(tmp_path)]
     )
@@ -415,7 +435,7 @@ def test_the_cython_of_the_guide_compiles_and_decides_like_its_python(tmp_path, 
 
     header, source = re.split(
         r"^# rules\.pyx\n",
-        the("docs/plugins.md", "cython").text.removeprefix("# rules.pxd\n"),
+        find_block("docs/plugins.md", "cython").text.removeprefix("# rules.pxd\n"),
         flags=re.MULTILINE,
     )
     (tmp_path / "rules.pxd").write_text(header)
@@ -448,9 +468,9 @@ def test_the_cython_of_the_guide_compiles_and_decides_like_its_python(tmp_path, 
 
 def test_the_example_of_movielens_runs_on_a_made_up_release(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    release("ml-20m", long_lists=3)
-    release("ml-latest-small", long_lists=0)
-    exec(compile(the("docs/data.md", "py").text, "docs/data.md", "exec"), {"fsl": fsl})
+    write_release("ml-20m", long_lists=3)
+    write_release("ml-latest-small", long_lists=0)
+    exec(compile(find_block("docs/data.md", "py").text, "docs/data.md", "exec"), {"fsl": fsl})
     sizes, ratio = capsys.readouterr().out.splitlines()
     assert sizes == "37 1110 2700" and float(ratio) > 0
 

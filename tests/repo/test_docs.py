@@ -1,4 +1,4 @@
-"""The guides: every Python block runs, in order, and prints what the page says; links exist. Other blocks: test_blocks.py."""
+"""Every Python block of docs/ runs, in order, and prints what the page says; links exist."""
 
 import contextlib
 import io
@@ -24,20 +24,20 @@ PAGES = {
 GUIDES = ("hooks.md", "plugins.md")  # which register something
 
 
-def blocks(text):
-    """The Python blocks of a page: the line that each begins at, its code, and what a text block right after says it prints."""
+def list_blocks(text):
+    """Yield the line, the code and the expected output of each Python block of a page."""
     for found in re.finditer(
         r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL
     ):
         yield text[: found.start(1)].count("\n") + 1, found.group(1), found.group(2)
 
 
-def played(page, monkeypatch, folder):
-    """The page's blocks, run as one module; what each printed is as the page has it."""
+def play_page(page, monkeypatch, folder):
+    """Run the blocks of a page as one module, and compare what each prints with the page."""
     monkeypatch.chdir(folder)
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.removesuffix(".md")))
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there
-    for line, code, expected in blocks(PAGES[page]):
+    for line, code, expected in list_blocks(PAGES[page]):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * (line - 1) + code, f"docs/{page}", "exec"), vars(module))
@@ -48,15 +48,15 @@ def played(page, monkeypatch, folder):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in GUIDES])
 def test_every_python_block_of_a_page_runs_and_prints_what_it_says(page, monkeypatch, tmp_path):
-    assert len(list(blocks(PAGES[page]))) == PAGES[page].count("```python")
-    played(page, monkeypatch, tmp_path)
+    assert len(list(list_blocks(PAGES[page]))) == PAGES[page].count("```python")
+    play_page(page, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("page", GUIDES)
 def test_every_python_block_of_a_guide_runs_and_prints_what_it_says(page, monkeypatch, tmp_path):
     """And what the page registers can be registered, and made."""
-    assert len(list(blocks(PAGES[page]))) == PAGES[page].count("```python")
-    module = played(page, monkeypatch, tmp_path)
+    assert len(list(list_blocks(PAGES[page]))) == PAGES[page].count("```python")
+    module = play_page(page, monkeypatch, tmp_path)
     registry, source = Registry(lambda: []), Source(page, "a-guide", "1.0")
     registry.add(module, source)
     assert source.registered
@@ -71,7 +71,7 @@ def test_every_python_block_of_a_guide_runs_and_prints_what_it_says(page, monkey
 
 def test_the_guide_needs_no_numba(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "numba", None)
-    module = played("plugins.md", monkeypatch, tmp_path)
+    module = play_page("plugins.md", monkeypatch, tmp_path)
     assert module.Rested().bind(Setting(dim=2, n_arms=2, n_clients=2, horizon=9)).compiled() is None
 
 
@@ -79,18 +79,20 @@ def test_a_block_that_fails_or_prints_something_else_would_be_noticed(monkeypatc
     for wrong in ("```python\n1 / 0\n```\n", "```python\nprint(1)\n```\n\n```text\n2\n```\n"):
         monkeypatch.setitem(PAGES, "wrong.md", wrong)
         with pytest.raises((ZeroDivisionError, AssertionError)):
-            played("wrong.md", monkeypatch, tmp_path)
+            play_page("wrong.md", monkeypatch, tmp_path)
 
 
-def commands(page):
-    """Every line of a bash block that calls fedsuplin."""
+def list_commands(page):
+    """Yield every line of a bash block that calls fedsuplin."""
     for block in re.findall(r"^```bash\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL):
         yield from (line for line in block.splitlines() if line.startswith("fedsuplin "))
 
 
 def test_the_guides_package_is_what_the_command_writes(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (line,) = [line for line in commands("plugins.md") if line.startswith("fedsuplin plugins new ")]
+    (line,) = [
+        line for line in list_commands("plugins.md") if line.startswith("fedsuplin plugins new ")
+    ]
     called = CliRunner().invoke(root_command, shlex.split(line)[1:])
     assert called.exit_code == 0, called.output
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}

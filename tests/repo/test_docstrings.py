@@ -1,4 +1,4 @@
-"""Docstrings: public names follow numpydoc, and every function and class of ours says what it does."""
+"""Public names have numpydoc docstrings, and every function and class has a docstring."""
 
 import ast
 import importlib
@@ -15,12 +15,17 @@ import fedsuplin.plugin
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parents[2]
 
-# https://numpydoc.readthedocs.io lists them: a summary of one line with a period, every parameter with its type and what it is, what is
-# returned. EX01: an example.
-CHECKS = "GL06 GL07 GL08 SS01 SS02 SS03 SS04 SS06 PR01 PR02 PR03 PR04 PR06 PR07 PR08 PR09 RT01 RT03 YD01".split()
+# https://numpydoc.readthedocs.io lists them: a summary of one line with a period, every parameter
+# with its type and what it is, and what is returned. EX01 is an example.
+CHECKS = [
+    *("GL06", "GL07", "GL08"),
+    *("SS01", "SS02", "SS03", "SS04", "SS06"),
+    *("PR01", "PR02", "PR03", "PR04", "PR06", "PR07", "PR08", "PR09"),
+    *("RT01", "RT03", "YD01"),
+]
 EXAMPLE = "EX01"
 
-# They have no examples of their own: what a plugin author implements is shown in docs/plugins.md, what is raised is raised.
+# They have no examples of their own: docs/plugins.md shows how protocols are implemented.
 WITHOUT_EXAMPLE = ("fedsuplin.contracts.protocols", "fedsuplin.errors")
 
 
@@ -66,7 +71,7 @@ def test_a_public_name_follows_numpydoc(name):
 
 
 def list_definitions():
-    """Every function and class in our sources that is not nested in a function, with its first line."""
+    """Return every function and class in our sources that is not nested in a function."""
     for folder in ("fedsuplin", "plugins"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             scopes = [ast.parse(path.read_text(encoding="utf-8"))]
@@ -79,7 +84,7 @@ def list_definitions():
 
 
 def is_exempt(node):
-    """Dunder methods, overloads, setters and hook implementations: Python, the signature or the hook says what they do."""
+    """Check for dunder methods, overloads, setters and hooks, which are described elsewhere."""
     if node.name.startswith("__") or node.name.startswith("fedsuplin_register_"):
         return True
     return any(

@@ -1,4 +1,4 @@
-"""Paths that README, CONTRIBUTING and docs name exist, and their maps show the rooms that are there."""
+"""Paths on the pages exist, and the maps in README and CONTRIBUTING show the rooms."""
 
 import ast
 import re

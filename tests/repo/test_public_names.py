@@ -1,7 +1,8 @@
-"""Two doors: `fedsuplin` for users and `fedsuplin.plugin` for plugin authors. The built-in plugins use the second alone.
+"""Users import `fedsuplin`; plugin authors and the built-in plugins import `fedsuplin.plugin`.
 
-Each module of plugins/ is executed here with an import system in which `fedsuplin.plugin` and the public classes of other
-built-ins are all there is of ours. Then the variants are played with what these modules registered.
+Each module of plugins/ is executed here with an import system that has nothing of ours but
+`fedsuplin.plugin` and the public classes of other built-ins. Then the variants are played with what
+these modules registered.
 """
 
 import ast
@@ -10,6 +11,7 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 import types
@@ -22,15 +24,19 @@ import fedsuplin as fsl
 import fedsuplin.errors
 import fedsuplin.plugin
 import fedsuplin_plugins
+from fedsuplin.plugin import formulas
 from fedsuplin.registry import Registry, Source, find_package, plugins
 
 ROOT = Path(__file__).parents[2]
 DOORS = [fsl, fedsuplin.plugin]
-NAMES = """
-    run make compare sweep connect connect_async Algorithm Variant Doubling SyntheticProblem ArrayProblem FixedArmsProblem
-    ClassificationProblem DigitsProblem MovieLensProblem RunResult Comparison SweepResult problem_from_table Client Server
-    Connection AsyncConnection Decision FedsuplinError __version__
-""".split()
+NAMES = [
+    *("run", "make", "compare", "sweep", "connect", "connect_async"),
+    *("Algorithm", "Variant", "Doubling", "RunResult", "Comparison", "SweepResult"),
+    *("SyntheticProblem", "FixedArmsProblem", "ArrayProblem", "problem_from_table"),
+    *("ClassificationProblem", "DigitsProblem", "MovieLensProblem"),
+    *("Client", "Server", "Connection", "AsyncConnection", "Decision"),
+    *("FedsuplinError", "__version__"),
+]
 
 # What a built-in plugin may import of ours, and the names of each.
 PUBLIC_MODULES = [
@@ -76,7 +82,7 @@ def test_the_stub_has_the_same_names_from_the_same_modules(door):
 
 
 def test_no_name_is_both_a_module_and_a_public_function():
-    """`fedsuplin.run` is the function, whatever was imported before; the same holds in the rooms that export it."""
+    """`fedsuplin.run` is the function, whatever was imported before, also in its room."""
     for path in sorted((ROOT / "fedsuplin").rglob("__init__.py")):
         folder = path.parent
         room = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
@@ -86,8 +92,9 @@ def test_no_name_is_both_a_module_and_a_public_function():
 
 
 def test_importing_a_room_does_not_hide_a_function():
-    code = "import fedsuplin.simulation.runner, fedsuplin.cli.run, fedsuplin.study.sweeps as s; import fedsuplin as fsl; "
-    code += "print(type(fsl.run).__name__, type(fsl.sweep).__name__, fsl.run is fedsuplin.simulation.run)"
+    code = "import fedsuplin.simulation.runner, fedsuplin.cli.run, fedsuplin.study.sweeps as s; "
+    code += "import fedsuplin as fsl; print(type(fsl.run).__name__, type(fsl.sweep).__name__, "
+    code += "fsl.run is fedsuplin.simulation.run)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["function", "function", "True"]
 
@@ -100,11 +107,47 @@ def test_every_exception_is_in_errors_and_is_one_family():
         assert issubclass(each, (fsl.FedsuplinError, Warning)), each
 
 
+# --- the guide -----------------------------------------------------------------------------------
+
+
+def read_guide_tables():
+    """The two tables of the guide's section on what is public: rows of cells."""
+    guide = (ROOT / "docs/plugins.md").read_text(encoding="utf-8")
+    section = guide.partition("## What is public")[2].partition("\n## ")[0]
+    tables = re.findall(r"^\| .* \|\n\|---\|---\|\n((?:\|.*\n)+)", section, re.MULTILINE)
+    return [[line.strip("| ").split(" | ") for line in table.splitlines()] for table in tables]
+
+
+def test_the_guide_lists_what_is_public_for_plugins():
+    names, _ = read_guide_tables()
+    listed = [name for cell, _ in names for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(listed) == sorted(fedsuplin.plugin.__all__)
+
+
+def test_the_guide_lists_the_other_public_modules():
+    _, modules = read_guide_tables()
+    listed = {cell.strip("`"): re.findall(r"`(\w+)`", names) for cell, names in modules}
+    assert listed.pop("fedsuplin_ext") == ["get_include"]
+    assert sorted(listed.pop("fedsuplin_ext.formulas")) == sorted(formulas.__pyx_capi__)
+    assert listed.pop("fedsuplin") == listed.pop("fedsuplin.errors") == []  # on the API pages
+    authors = {"fedsuplin.testing", "fedsuplin.reference"}
+    assert listed.keys() == authors | PUBLIC.keys() - {"fedsuplin.plugin", *OURS}
+    for module, names in listed.items():
+        assert sorted(names) == sorted(importlib.import_module(module).__all__), module
+
+
+def test_public_names_say_what_they_are():
+    for module, names in PUBLIC.items():
+        for name in names:
+            thing = getattr(importlib.import_module(module), name)
+            assert inspect.ismodule(thing) or thing.__doc__, f"{module}.{name}"
+
+
 # --- the built-ins --------------------------------------------------------------------------------
 
 
 def public_view(name):
-    """A module with the public names of one of ours, and its public submodules."""
+    """Make a module with the public names of one of ours, and its public submodules."""
     view = types.ModuleType(f"the public {name}")  # a name that is not in sys.modules
     for public in PUBLIC[name]:
         setattr(view, public, getattr(importlib.import_module(name), public))
@@ -116,7 +159,7 @@ def public_view(name):
 
 
 def public_import(name, globals=None, locals=None, fromlist=(), level=0):
-    """`__import__` for a third party that has our documentation but not our source."""
+    """Import for a third party that has our documentation but not our source."""
     top = name.partition(".")[0]
     if level or top in WAYS_AROUND:
         raise ImportError(f"{'.' * level}{name} leads to what is not public")
@@ -139,7 +182,7 @@ def execute(name, source, monkeypatch):
 
 
 def read_source(name):
-    """The source of a built-in plugin module."""
+    """Return the source of a built-in plugin module."""
     return Path(fedsuplin_plugins.__path__[0], f"{name}.py").read_text(encoding="utf-8")
 
 
@@ -161,7 +204,7 @@ def test_every_built_in_module_is_one_of_these():
 
 
 def play_everything(registry):
-    """A short run of every variant with every arrival it can have, and of every trigger with every policy."""
+    """Play every variant with every arrival it can have, and every trigger with every policy."""
     noise = {
         "variance": {"noise": "bounded", "R": 0.5},
         "robust": {"noise": "corrupted", "corruption": 9.0},
@@ -243,7 +286,7 @@ def test_a_module_that_uses_what_is_public_is_not_refused(monkeypatch):
 
 
 def run_in_a_fresh_process(code):
-    """What a new Python prints."""
+    """Return what code prints in a new Python process."""
     command = [sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

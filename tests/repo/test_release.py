@@ -1,4 +1,4 @@
-"""What a release consists of: one version everywhere, a citation that is valid, wheels for what we say, templates that parse."""
+"""A release has one version, all packages, a valid citation, wheels and valid templates."""
 
 from __future__ import annotations
 
@@ -66,6 +66,19 @@ def test_the_citation_names_the_paper_and_this_software() -> None:
         "Tian",
         "Shen",
     ]
+
+
+def test_every_package_folder_is_in_the_list_of_packages() -> None:
+    """Else: packages in pyproject.toml. A folder that is missing there is missing in a wheel."""
+    settings = PROJECT["tool"]["setuptools"]
+    found = []
+    for package, folder in settings["package-dir"].items():
+        place = ROOT / folder
+        for init in place.rglob("__init__.py"):
+            found.append(".".join([package, *init.parent.relative_to(place).parts]))
+    assert sorted(found) == sorted(settings["packages"]) == settings["packages"]
+    with_code = {path.parent for path in (ROOT / "fedsuplin").rglob("*.py")}
+    assert all((folder / "__init__.py").exists() for folder in with_code)
 
 
 @pytest.mark.parametrize("platform", WHEELS)
