@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import os
 
     import pandas
+    from matplotlib.figure import Figure
 
 
 COMPARED_MEASURES = ("regret", "communication", "bytes_up", "bytes_down")
@@ -182,7 +183,7 @@ class Comparison:
             return None
         return np.array([bound(algorithm.setting.with_horizon(max(2, int(n)))) for n in pulls])
 
-    def plot(self, path: str | os.PathLike[str] | None = None, *, bounds: bool = False) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, bounds: bool = False) -> Figure:
         """Draw regret with confidence bands, and communication, on logarithmic axes.
 
         Parameters
@@ -348,7 +349,7 @@ def compare(
     problems = [reseed_problem(problem, seed) for seed in which]
     length = problems[0].horizon if horizon is None else check_positive_integer("horizon", horizon)
     if length is None:
-        raise InvalidInput("neither the problem nor horizon= says how many pulls to play")
+        raise InvalidInput("the problem has no horizon: give the number of pulls as horizon=")
     threads = None if threads is None else check_positive_integer("threads", threads)
 
     def make_algorithm(label: str, at: int) -> Algorithm:

@@ -20,6 +20,7 @@ from .._shared.checks import check_positive_integer
 from .._shared.plain_data import encode_json
 from .._shared.version import __version__
 from ..algorithm.composing import compose_recipe
+from ..contracts.problem import Problem
 from ..contracts.variant import AXES
 from ..errors import InvalidInput
 from ..registry import plugins
@@ -203,10 +204,13 @@ def name_for_key(value: Any) -> str:
     return name
 
 
-def make_problem(point: Point) -> Any:
+def make_problem(point: Point) -> Problem:
     """Make the problem of a point. Its horizon is not the problem's but the run's."""
     keywords = {
         key: value for key, value in point.problem.items() if key not in ("name", "horizon")
     } | {"seed": point.seed}
     name = point.problem["name"]
-    return name(**keywords) if callable(name) else plugins.create("problems", name, keywords)
+    made: Problem = (
+        name(**keywords) if callable(name) else plugins.create("problems", name, keywords)
+    )
+    return made

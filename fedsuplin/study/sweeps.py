@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import os
 
     import pandas
+    from matplotlib.figure import Figure
 
 
 # The columns beside those of the grids.
@@ -163,7 +164,7 @@ class SweepResult:
         """
         return write_csv_rows(path, list_curve_rows(self.rows, self.curves, (*self.axes, "seed")))
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw regret and communication against the axis with the most values.
 
         There is one line for each combination of the other axes.
@@ -386,7 +387,7 @@ def collect_result(
 
 
 def summarise_line(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the row of a run says about its result."""
+    """Return the columns of a row that describe the result of its run."""
     last: dict[str, Any] = line.get("result") or dict.fromkeys(CURVE_COLUMNS)
     uniform = last["uniform_regret"]
     share = {"percent_of_uniform": 100 * last["regret"] / uniform if uniform else None}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..study.sweeps import SweepResult
 
 
-MOST_ROWS, MOST_LINES = 20, 12  # of a table and of a chart; a note says what is left out
+MOST_ROWS, MOST_LINES = 20, 12  # of a table and of a chart; a note names what is left out
 
 
 def render_result(result: RunResult) -> str:

@@ -118,7 +118,7 @@ def save_if_asked(figure: Figure, path: str | os.PathLike[str] | None) -> Figure
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Save a figure as PNG, SVG or what the suffix says. The same figure gives the same file."""
+    """Save a figure in the format of the suffix. The same figure gives the same file."""
     kind = Path(path).suffix.lstrip(".") or "png"
     with open_atomically(path, "wb") as file:
         figure.savefig(

@@ -282,16 +282,15 @@ def test_threads_need_no_joblib(monkeypatch):
 
 
 def test_jobs_in_threads_are_yielded_in_the_order_in_which_they_end():
-    second = threading.Event()
+    release = threading.Event()
 
     def run_job(job, stop):
-        if job == 0:
-            second.wait(10)
-        else:
-            second.set()
-        return job
+        return job if job else (release.wait(30), job)[1]
 
-    assert set(run_jobs("threads", 2, run_job, range(2))) == {0, 1}
+    jobs = run_jobs("threads", 2, run_job, [0, 1])
+    assert next(jobs) == 1
+    release.set()
+    assert list(jobs) == [0]
     assert list(run_jobs("threads", 1, lambda job, stop: job, range(50))) == list(range(50))
 
 
