@@ -1,1 +1,1 @@
-"""The built-in plugins of fedsuplin, registered through the same entry points and hooks as anyone else's."""
+"""The built-in plugins of fedsuplin, registered through the same hooks as all others."""

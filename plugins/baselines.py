@@ -1,6 +1,7 @@
-"""The systems that the paper compares with (its Table 1), and the floor below them: compositions of the same parts.
+"""The systems that the paper compares with in Table 1, and greedy and uniform play.
 
-Each is data in the lower half; the upper half has the few parts that the paper's own variants have no use for.
+Each is a composition of parts, as data in the lower half. The upper half has the few parts that the
+paper's own variants do not need.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class DisLinUCBTrigger(TimedDeterminant):
 
     @staticmethod
     def theorem(setting: Setting) -> float:
+        """Return the value that the theorem uses."""
         rounds = setting.rounds
         return max(
             0.0, rounds * math.log(setting.n_clients * rounds) / (setting.dim * setting.n_clients)
@@ -44,7 +46,7 @@ class DisLinUCBTrigger(TimedDeterminant):
 
 @dataclass(frozen=True)
 class UploadDownload:
-    """Upload when det(A_i)/det(A_i − ΔA_i) > γ_U; be sent what one lacks when that raises one's det by more than γ_D.
+    """Upload when det(A_i)/det(A_i − ΔA_i) > γ_U, download when det would rise by more than γ_D.
 
     Both default to e^(1/M).
     """
@@ -61,6 +63,7 @@ class UploadDownload:
                 )
 
     def bind(self, setting: Setting) -> UploadDownload:
+        """Fill in the defaults that depend on the sizes."""
         default = math.exp(1 / setting.n_clients)
         given = {name: getattr(self, name) for name in ("gamma_u", "gamma_d")}
         return replace(
@@ -69,13 +72,16 @@ class UploadDownload:
 
     @property
     def push_threshold(self) -> float:
-        return self._threshold("gamma_d")
+        """What a client must lack, in ln det, before the server sends it."""
+        return self._compute_threshold("gamma_d")
 
     @property
     def threshold(self) -> float:
-        return self._threshold("gamma_u")
+        """The threshold in ln det, with the rounding margin."""
+        return self._compute_threshold("gamma_u")
 
-    def _threshold(self, name: str) -> float:
+    def _compute_threshold(self, name: str) -> float:
+        """Return ln γ with the rounding margin."""
         ratio: float | None = getattr(self, name)
         if ratio is None:
             raise InvalidInput(
@@ -84,37 +90,44 @@ class UploadDownload:
         return add_rounding_margin(math.log(ratio))
 
     def fires(self, gain: float, elapsed: float) -> bool:
+        """Return whether to ask for a sync."""
         return gain > self.threshold
 
     def compiled(self) -> LowLevelCallable:
+        """Return the same rule as a compiled function."""
         return from_cython(formulas, "gain_above", self.threshold)
 
 
 @dataclass(frozen=True)
 class SinglePlayer(Gaussian):
-    """σ-sub-Gaussian noise as a learner sees it who knows of nobody else: M = 1 in the formulas, and T // M pulls."""
+    """σ-sub-Gaussian noise for a learner alone: M = 1 in the formulas, and T // M pulls."""
 
     drawn_as: ClassVar[str] = "gaussian"
 
     def n_layers(self, setting: Setting) -> int:
+        """Return the number of layers."""
         return super().n_layers(reduce_to_one_client(setting))
 
     def radii(self, setting: Setting) -> np.ndarray:
+        """Return the radius of each layer."""
         return super().radii(reduce_to_one_client(setting))
 
     def target_widths(self, setting: Setting) -> np.ndarray:
+        """Return the target width of each layer."""
         return super().target_widths(reduce_to_one_client(setting))
 
 
 def reduce_to_one_client(setting: Setting) -> Setting:
+    """Return the setting that one client has by itself."""
     return replace(setting, n_clients=1, horizon=max(1, setting.horizon // setting.n_clients))
 
 
 @dataclass(frozen=True)
 class FedLinUCBNoise(SelfNormalised):
-    """σ-sub-Gaussian noise with the radius of FedLinUCB, whose C is the trigger's (1/M² by its theorem).
+    """σ-sub-Gaussian noise with the radius of FedLinUCB.
 
-    `radius` is "theorem", √λB + (√(1+MC) + M√(2C))(σ√(d ln((1 + T/(min(C,1)λ))/δ)) + √λB), or "self-normalised", OFUL's.
+    C is the trigger's, 1/M² by its theorem. `radius` is "theorem",
+    √λB + (√(1+MC) + M√(2C))(σ√(d ln((1 + T/(min(C,1)λ))/δ)) + √λB), or "self-normalised", OFUL's.
     """
 
     C: float | None = None
@@ -130,9 +143,11 @@ class FedLinUCBNoise(SelfNormalised):
             )
 
     def bind(self, setting: Setting) -> FedLinUCBNoise:
+        """Fill in the defaults that depend on the sizes."""
         return self if self.C is not None else replace(self, C=1 / setting.n_clients**2)
 
     def radii(self, setting: Setting) -> np.ndarray:
+        """Return the radius of each layer."""
         if self.radius != "theorem":
             return super().radii(setting)
         if self.C is None:
@@ -150,6 +165,7 @@ class FedLinUCBNoise(SelfNormalised):
         )
 
     def radius_growth(self, setting: Setting) -> tuple[float, float]:
+        """Return how the radius grows with ln det A."""
         return super().radius_growth(setting) if self.radius != "theorem" else (0.0, 0.0)
 
 
@@ -165,7 +181,8 @@ def fedsuplin_register_noise_models(register: Callable[[str, Any], None]) -> Non
     register("fedlinucb", FedLinUCBNoise)
 
 
-# Radii of one-layer optimism at half of OFUL's. Measured in docs/presets.md: right for oful, large for those that talk.
+# Radii of one-layer optimism at half of OFUL's. By docs/presets.md that is right for oful, and
+# large for those that talk.
 HALF = {"alpha_scale": 0.5}
 OFUL = Variant(
     summary="OFUL (LinUCB): each client alone, one layer, the arm with the largest upper bound",
@@ -184,7 +201,7 @@ GREEDY = replace(
 )
 UNIFORM = replace(
     OFUL,
-    summary="any arm, each with the same probability: learns nothing",
+    summary="any arm, with equal probability: learns nothing",
     policy="uniform",
     claim=None,
     presets={},
@@ -203,7 +220,8 @@ SUPLINUCB = Variant(
     presets={"theory": {}, "practical": {"alpha_scale": 0.15, "ridge": 0.1}},
 )
 FEDLINUCB = Variant(
-    summary="FedLinUCB: one layer of optimism from the last download; a client syncs when it has learnt enough",
+    summary="FedLinUCB: one layer of optimism from the last download; "
+    "a client syncs when it has learnt enough",
     policy="optimism",
     noise="fedlinucb",
     claim=Claim(
@@ -215,7 +233,8 @@ FEDLINUCB = Variant(
     presets={"theory": {}, "practical": {**HALF, "C": 1.0, "radius": "self-normalised"}},
 )
 ASYNC_LINUCB = Variant(
-    summary="Async-LinUCB: one layer of optimism; clients upload, and the server sends each what it lacks, by thresholds",
+    summary="Async-LinUCB: one layer of optimism; clients upload, "
+    "and the server sends each what it lacks, by thresholds",
     policy="optimism",
     trigger="upload-download",
     noise="self-normalised",
@@ -225,7 +244,8 @@ ASYNC_LINUCB = Variant(
     presets={"theory": {}, "practical": {**HALF, "gamma_u": 2.0, "gamma_d": 2.0}},
 )
 DISLINUCB = Variant(
-    summary="DisLinUCB: one layer of optimism in rounds; all clients sync when one of them has learnt enough",
+    summary="DisLinUCB: one layer of optimism in rounds; "
+    "all clients sync when one of them has learnt enough",
     policy="optimism",
     trigger="dislinucb",
     noise="self-normalised",

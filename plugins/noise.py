@@ -1,7 +1,7 @@
-"""Noise models, each with two faces: what an algorithm may assume, and how a problem draws it.
+"""Noise models: what an algorithm may assume about the noise, and how a problem draws it.
 
-The first face gives the number of layers, the radii α_s and the target widths w̄_s of the paper, with the noise scale σ,
-the ridge λ and the bound B on ‖θ‖ put back where the paper has 1 (σ = λ = B = 1 is the paper).
+An algorithm assumes the number of layers, the radii α_s and the target widths w̄_s of the paper.
+The noise scale σ, the ridge λ and the bound B on ‖θ‖ stand where the paper has 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Bounded", "Corrupted", "Gaussian", "SelfNormalised"]
 
 @dataclass(frozen=True)
 class Gaussian:
-    """σ-sub-Gaussian noise: the model of async and sync. Drawn as Gaussian noise with standard deviation σ."""
+    """σ-sub-Gaussian noise: the model of async and sync. It is drawn as Gaussian noise."""
 
     noise_scale: float = 1.0
     theta_bound: float = 1.0
@@ -39,32 +39,38 @@ class Gaussian:
         check_radius_parameters(self)
 
     def n_layers(self, setting: Setting) -> int:
+        """Return the number of layers."""
         return 1 + compute_ceil_log2(setting.dim)
 
     def radii(self, setting: Setting) -> np.ndarray:
-        """α_0 = √λB + σ√(d ln(2M²T/δ)), α_s = √λB + σ√(2 ln(2KMT ln d/δ)), all times alpha_scale."""
+        """Return α_0 = √λB + σ√(d ln(2M²T/δ)), α_s = √λB + σ√(2 ln(2KMT ln d/δ)).
+
+        All are multiplied by alpha_scale.
+        """
         bias = math.sqrt(setting.ridge) * self.theta_bound
         first = bias + self.noise_scale * compute_layer_zero_term(setting, self.delta)
         later = bias + self.noise_scale * compute_independent_term(setting, self.delta)
         return self.alpha_scale * np.array([first] + [later] * (self.n_layers(setting) - 1))
 
     def target_widths(self, setting: Setting) -> np.ndarray:
-        """w̄_s = 2^-s d^1.5/√T."""
+        """Return w̄_s = 2^-s d^1.5/√T."""
         return halve_repeatedly(
             setting.dim**1.5 / math.sqrt(setting.horizon), self.n_layers(setting)
         )
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the noise of n pulls, and the noise levels that clients know."""
         return self.noise_scale * rng.standard_normal(n), np.full(n, self.noise_scale)
 
 
 @dataclass(frozen=True)
 class Corrupted(Gaussian):
-    """σ-sub-Gaussian noise plus an adversary who changes rewards by at most C_p in all: the model of robust.
+    """σ-sub-Gaussian noise, and an adversary that changes rewards by at most C_p: for robust.
 
-    `corruption_scale` multiplies γC_p = √d, the price of corruption in every radius; 1 is the theorem. Drawn as Gaussian noise,
-    plus what the adversary adds until its budget is spent. "early" shows −θ from the first pull on; "targeted" shows the worst
-    arm's mean in place of the best arm's, and leaves the others alone; "random" adds to each arm a number uniform on [−1, 1],
+    `corruption_scale` multiplies γC_p = √d, the price of corruption in every radius; the theorem
+    has 1. A problem draws Gaussian noise, plus what the adversary adds until its budget is spent.
+    "early" shows −θ from the first pull on. "targeted" shows the worst arm's mean in place of the
+    best arm's, and leaves the others alone. "random" adds to each arm a number uniform on [−1, 1],
     on a random `share` of the pulls.
     """
 
@@ -90,50 +96,58 @@ class Corrupted(Gaussian):
 
     @property
     def budget(self) -> float:
+        """The most that the adversary may change in all, C_p."""
         return self.corruption
 
     def radii(self, setting: Setting) -> np.ndarray:
-        """Those of the sub-Gaussian model, plus corruption_scale·√d (nothing when C_p = 0), times alpha_scale."""
+        """Add corruption_scale·√d·alpha_scale to the sub-Gaussian radii, unless C_p = 0."""
         extra = self.corruption_scale * math.sqrt(setting.dim) if self.corruption > 0 else 0.0
         return super().radii(setting) + self.alpha_scale * extra
 
     def corrupt(self, rng: np.random.Generator, means: np.ndarray, best: np.ndarray) -> np.ndarray:
+        """Return what the adversary adds to the mean of every arm, before its budget is applied."""
         return ADVERSARIES[self.adversary](rng, means, best, self.share)
 
 
-def show_the_opposite(
+def negate_means(
     rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float
 ) -> np.ndarray:
+    """Return what makes every mean look like its negative."""
     return -2 * means
 
 
-def spoil_the_best(
+def spoil_best_arm(
     rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float
 ) -> np.ndarray:
+    """Return what makes the best arm look like the worst."""
     added = np.zeros_like(means)
     pulls = np.arange(len(means))
     added[pulls, best] = means.min(axis=1) - means[pulls, best]
     return added
 
 
-def add_anything(
+def add_random_numbers(
     rng: np.random.Generator, means: np.ndarray, best: np.ndarray, share: float
 ) -> np.ndarray:
-    """A row of numbers for each pull, the first of them whether it is changed: the same however pulls come in chunks."""
+    """Return random numbers for a share of the pulls.
+
+    Each pull takes one row of draws, so that they do not depend on how pulls come in chunks.
+    """
     drawn = rng.random((len(means), 1 + means.shape[1]))
     return np.where(drawn[:, :1] < share, 2 * drawn[:, 1:] - 1, 0.0)
 
 
-ADVERSARIES = {"early": show_the_opposite, "targeted": spoil_the_best, "random": add_anything}
+ADVERSARIES = {"early": negate_means, "targeted": spoil_best_arm, "random": add_random_numbers}
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """|ε| ≤ R with a variance σ_t² that the client is told: the model of variance.
+    """|ε| ≤ R with a variance σ_t² that the client knows: the model of variance.
 
-    `layer_zero` is "bernstein", the paper's β_T, or "square-root", √λB + √(d ln(2M²T/δ)), which has the Õ(√d) that the
-    paper writes without constants in the thousands. Drawn with σ_t uniform on [sigma_low, sigma_high] (at most R) and
-    ε = ±R with probability σ_t²/(2R²) each, else 0: the bounded law for which knowing the variance matters most.
+    `layer_zero` is "bernstein", the paper's β_T, or "square-root", √λB + √(d ln(2M²T/δ)), which has
+    the Õ(√d) of the paper without constants in the thousands. σ_t is drawn uniformly from
+    [sigma_low, sigma_high] (at most R), and ε = ±R with probability σ_t²/(2R²) each, else 0. Of all
+    bounded laws, this is the one for which knowing the variance matters most.
     """
 
     drawing_only: ClassVar[tuple[str, ...]] = ("sigma_low", "sigma_high")
@@ -161,19 +175,30 @@ class Bounded:
             )
 
     def n_layers(self, setting: Setting) -> int:
+        """Return the number of layers."""
         return 1 + max(1, math.ceil(math.log2(self.R) + math.log2(setting.horizon)))
 
     def radii(self, setting: Setting) -> np.ndarray:
-        """α_0 = √λB + β (or + √(d ln(2M²T/δ))), α_s = √λB + √(2 ln(2KMT ln d/δ)): the weights normalise the noise."""
+        """Return α_0 = √λB + β (or + √(d ln(2M²T/δ))), α_s = √λB + √(2 ln(2KMT ln d/δ)).
+
+        There is no σ, because the weights normalise the noise.
+        """
         bias = math.sqrt(setting.ridge) * self.theta_bound
-        term = self.bernstein_term if self.layer_zero == "bernstein" else compute_layer_zero_term
+        term = (
+            self.compute_bernstein_term
+            if self.layer_zero == "bernstein"
+            else compute_layer_zero_term
+        )
         later = bias + compute_independent_term(setting, self.delta)
         return self.alpha_scale * np.array(
             [bias + term(setting, self.delta)] + [later] * (self.n_layers(setting) - 1)
         )
 
-    def bernstein_term(self, setting: Setting, delta: float) -> float:
-        """β = 12√(d ln(1 + T²/(dλ)) ι) + 24ι√d + 6ι, ι = ln(32(ln(max(R√T, 1)) + 1)T²/δ)."""
+    def compute_bernstein_term(self, setting: Setting, delta: float) -> float:
+        """Return β = 12√(d ln(1 + T²/(dλ)) ι) + 24ι√d + 6ι.
+
+        Here ι = ln(32(ln(max(R√T, 1)) + 1)T²/δ).
+        """
         d, T = setting.dim, setting.horizon
         iota = math.log(32 * (math.log(max(self.R * math.sqrt(T), 1)) + 1) * T**2 / delta)
         return (
@@ -183,10 +208,11 @@ class Bounded:
         )
 
     def target_widths(self, setting: Setting) -> np.ndarray:
-        """w̄_s = 2^-s dR²."""
+        """Return w̄_s = 2^-s dR²."""
         return halve_repeatedly(setting.dim * self.R**2, self.n_layers(setting))
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the noise of n pulls, and the noise levels that clients know."""
         u = rng.random((n, 2))
         high = self.R if self.sigma_high is None else self.sigma_high
         sigma = self.sigma_low + (high - self.sigma_low) * u[:, 0]
@@ -197,38 +223,48 @@ class Bounded:
 
 @dataclass(frozen=True)
 class SelfNormalised(Gaussian):
-    """σ-sub-Gaussian noise with the self-normalised radius of OFUL: one layer, a radius that grows with ln det A."""
+    """σ-sub-Gaussian noise with OFUL's radius, which grows with ln det A, and one layer."""
 
     drawn_as: ClassVar[str] = "gaussian"
 
     def n_layers(self, setting: Setting) -> int:
+        """Return the number of layers."""
         return 1
 
     def radii(self, setting: Setting) -> np.ndarray:
+        """Return the radius of each layer."""
         return np.array([self.alpha_scale * math.sqrt(setting.ridge) * self.theta_bound])
 
     def radius_growth(self, setting: Setting) -> tuple[float, float]:
-        """β_n = √λB + σ√(2 ln(1/δ) + ln det(A)/det(λI)), times alpha_scale: the second term as (σ, 2 ln(1/δ))."""
+        """Return (σ, 2 ln(1/δ)), which stands for σ√(2 ln(1/δ) + ln det(A)/det(λI)).
+
+        That is the second term of OFUL's radius; the first is √λB. σ is multiplied by alpha_scale.
+        """
         return self.alpha_scale * self.noise_scale, 2 * math.log(1 / self.delta)
 
     def target_widths(self, setting: Setting) -> np.ndarray:
+        """Return the target width of each layer."""
         return np.zeros(1)
 
 
 def check_radius_parameters(model: Gaussian | Bounded) -> None:
+    """Check the parameters that every radius depends on."""
     object.__setattr__(model, "theta_bound", check_not_negative("theta_bound", model.theta_bound))
     object.__setattr__(model, "delta", check_probability("delta", model.delta))
     object.__setattr__(model, "alpha_scale", check_not_negative("alpha_scale", model.alpha_scale))
 
 
 def compute_layer_zero_term(setting: Setting, delta: float) -> float:
-    """√(d ln(2M²T/δ)); for λ < 1 the logarithm takes T/λ in place of T."""
+    """Return √(d ln(2M²T/δ)). For λ < 1 the logarithm takes T/λ in place of T."""
     pulls = setting.horizon / min(setting.ridge, 1.0)
     return math.sqrt(setting.dim * math.log(2 * setting.n_clients**2 * pulls / delta))
 
 
 def compute_independent_term(setting: Setting, delta: float) -> float:
-    """√(2 ln(2KMT ln d/δ)): the rewards of a layer past the first are independent. ln d counts as ln 2 for d = 1."""
+    """Return √(2 ln(2KMT ln d/δ)), for layers past the first, whose rewards are independent.
+
+    ln d counts as ln 2 for d = 1.
+    """
     log_dim = math.log(max(setting.dim, 2))
     return math.sqrt(
         2 * math.log(2 * setting.n_arms * setting.n_clients * setting.horizon * log_dim / delta)
@@ -236,10 +272,12 @@ def compute_independent_term(setting: Setting, delta: float) -> float:
 
 
 def compute_ceil_log2(n: int) -> int:
+    """Return ⌈log₂ n⌉."""
     return (n - 1).bit_length()
 
 
 def halve_repeatedly(first: float, n: int) -> np.ndarray:
+    """Return n numbers, each half of the one before."""
     return first * 0.5 ** np.arange(n)
 
 

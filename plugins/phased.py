@@ -1,7 +1,8 @@
-"""Phased elimination with optimal designs, for arms that stay the same: PE (each client alone) and Fed-PE (together).
+"""Phased elimination with optimal designs, for fixed arms: PE (each client alone) and Fed-PE.
 
-A phase is planned here, between pulls: how often each client pulls each arm. The compiled loop plays it and hands back the
-number of pulls and the sum of rewards of each client and arm, from which the arms that can't be the best are dropped.
+A phase is planned here, between pulls: how often each client pulls each arm. The compiled loop
+plays it and returns the number of pulls and the sum of rewards of each client and arm. From these
+the arms that can't be the best are dropped.
 """
 
 from __future__ import annotations
@@ -26,32 +27,39 @@ from fedsuplin.plugin import (
 from fedsuplin_plugins.noise import Gaussian
 
 TIE = 1e-9
-MOST_DOUBLINGS = 200  # without noise a phase is but a few pulls, and there are many
+MOST_DOUBLINGS = 200  # without noise a phase has only a few pulls, and there are many
 
 
 @dataclass(frozen=True)
 class PhasedNoise(Gaussian):
-    """σ-sub-Gaussian noise for phased policies, whose widths come from their designs: one layer, no radius."""
+    """σ-sub-Gaussian noise for phased policies: one layer, no radius; designs give the widths."""
 
     drawn_as: ClassVar[str] = "gaussian"
 
     def n_layers(self, setting: Setting) -> int:
+        """Return the number of layers."""
         return 1
 
     def radii(self, setting: Setting) -> np.ndarray:
+        """Return the radius of each layer."""
         return np.zeros(1)
 
     def target_widths(self, setting: Setting) -> np.ndarray:
+        """Return the target width of each layer."""
         return np.zeros(1)
 
 
 @dataclass(frozen=True)
 class PhasedElimination:
-    """In phase ℓ arms are pulled by a G-optimal design until each is known to 2^-ℓ; those 2·2^-ℓ below the best are dropped."""
+    """Phase ℓ pulls arms by a G-optimal design, then drops those 2·2^-ℓ below the best.
+
+    After the phase each arm's mean is known to 2^-ℓ.
+    """
 
     kernel: ClassVar[str] = "phased"
 
     def begin(self, algorithm: Any, problem: Any) -> EliminationPhases:
+        """Return the phases of one run."""
         return EliminationPhases(algorithm, problem.fixed_arms)
 
 
@@ -65,7 +73,7 @@ class EliminationPhases:
         n_clients, n_arms, _ = arms.shape
         self._kept = np.ones((n_clients, n_arms), bool)
         self._phase = np.zeros(n_clients, int)
-        self._designs: dict[bytes, Design] = {}  # clients with the same arms left need but one
+        self._designs: dict[bytes, Design] = {}  # one for clients with the same arms left
         self.plan, self.idle = (
             np.zeros((n_clients, n_arms), np.int64),
             np.zeros(n_clients, np.int64),
@@ -74,22 +82,26 @@ class EliminationPhases:
             self._plan(client)
 
     def advance(self, clients: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> dict[str, int]:
+        """Drop arms and plan the next phase of these clients."""
         for client in clients:
             self._drop(client, counts[client], sums[client])
             self._plan(client)
         return {}
 
     def _plan(self, client: int) -> None:
-        """Arm a ⌈2gπ(a)/ε²·σ² ln(Kℓ(ℓ+1)/δ)⌉ times, ε = 2^-ℓ, g = max‖x‖² in V(π)⁻¹."""
+        """Plan to pull arm a ⌈2gπ(a)/ε²·σ² ln(Kℓ(ℓ+1)/δ)⌉ times.
+
+        ε = 2^-ℓ, and g is the largest ‖x‖² in V(π)⁻¹.
+        """
         noise, horizon = self._algorithm.noise, self._algorithm.horizon
         self._phase[client] += 1
         phase, kept = int(self._phase[client]), np.flatnonzero(self._kept[client])
         arms = self._arms[client, kept]
         self.plan[client] = 0
-        if not arms.any():  # every arm left gives nothing: any will do, for good
+        if not arms.any():  # all arms left have reward 0: any will do from now on
             self.plan[client, kept[0]] = horizon
             return
-        design = self._design(arms)
+        design = self._find_design(arms)
         scale = (noise.alpha_scale * noise.noise_scale) ** 2 * math.log(
             self._arms.shape[1] * phase * (phase + 1) / noise.delta
         )
@@ -98,14 +110,15 @@ class EliminationPhases:
         )
         self.plan[client, kept] = np.where(design.weights > 0, np.clip(pulls, 1, horizon), 0)
 
-    def _design(self, arms: np.ndarray) -> Design:
+    def _find_design(self, arms: np.ndarray) -> Design:
+        """Return the G-optimal design of some arms, from the earlier ones if it is there."""
         key = arms.tobytes()
         if key not in self._designs:
             self._designs[key] = find_g_optimal_design(arms)
         return self._designs[key]
 
     def _drop(self, client: int, counts: np.ndarray, sums: np.ndarray) -> None:
-        """Least squares from this phase alone; arms more than 2ε below the best go."""
+        """Drop the arms more than 2ε below the best, by least squares from this phase alone."""
         arms = self._arms[client]
         theta_hat = np.linalg.pinv((counts * arms.T) @ arms, hermitian=True) @ (sums @ arms)
         estimates = np.where(self._kept[client], arms @ theta_hat, -np.inf)
@@ -114,9 +127,10 @@ class EliminationPhases:
 
 @dataclass(frozen=True)
 class FedPE:
-    """All clients share what they pull in a phase, by a design over clients and arms; each drops its own arms.
+    """Clients share what they pull in a phase, by a design over clients and arms.
 
-    `shared` is True for one θ, False for a θ for each arm; by default whichever the problem has.
+    Each drops its own arms. `shared` is True for one θ, False for one θ per arm; by default,
+    whichever the problem has.
     """
 
     kernel: ClassVar[str] = "phased"
@@ -125,6 +139,7 @@ class FedPE:
     shared: bool | None = None
 
     def begin(self, algorithm: Any, problem: Any) -> SharedPhases:
+        """Return the phases of one run."""
         shared = problem.arm_thetas is None if self.shared is None else self.shared
         return SharedPhases(algorithm, problem.fixed_arms, shared)
 
@@ -144,32 +159,33 @@ class SharedPhases:
         self._plan()
 
     def advance(self, clients: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> dict[str, int]:
-        """`clients` is everybody: the phase ends for all at once."""
+        """Fit, drop arms and plan the next phase. It ends for all clients at once."""
         estimates, norms = self._fit(counts, sums)
         self._drop(estimates, norms)
         self._plan()
-        return self._traffic(counts)
+        return self._count_traffic(counts)
 
     def _plan(self) -> None:
-        """Arm a of client i ⌈π_{i,a} f⌉ times, f = K·d, doubling."""
+        """Plan ⌈π_{i,a} f⌉ pulls for arm a of client i, where f = K·d doubles each phase."""
         n_clients, n_arms, dim = self._arms.shape
-        pulls_a_client = n_arms * dim * 2.0**self._phase
+        pulls_per_client = n_arms * dim * 2.0**self._phase
         self._phase += 1
-        if not self._arms[
-            self._active
-        ].any():  # every arm left gives nothing: any will do, for good
+        if not self._arms[self._active].any():  # all have reward 0: any will do from now on
             self.plan = np.zeros((n_clients, n_arms), np.int64)
             self.plan[np.arange(n_clients), self._active.argmax(axis=1)] = self._algorithm.horizon
             return
         weights = find_multi_client_design(self._arms, self._active, shared=self._shared).weights
-        self.plan = np.minimum(np.ceil(weights * pulls_a_client), self._algorithm.horizon).astype(
+        self.plan = np.minimum(np.ceil(weights * pulls_per_client), self._algorithm.horizon).astype(
             np.int64
         )
         for client in np.flatnonzero(self.plan.sum(axis=1) == 0):
             self.plan[client, self._active[client].argmax()] = 1
 
     def _fit(self, counts: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x_{i,a}ᵀθ̂_a and ‖x_{i,a}‖ in V_a⁺, with V_a = Σ n x xᵀ and θ̂_a = V_a⁺ Σ r x over the clients (and the group's arms)."""
+        """Return x_{i,a}ᵀθ̂_a, and ‖x_{i,a}‖ in V_a⁺.
+
+        V_a = Σ n x xᵀ and θ̂_a = V_a⁺ Σ r x, over the clients and the arms of the group.
+        """
         estimates, norms = np.zeros(counts.shape), np.zeros(counts.shape)
         for group in np.unique(self._groups):
             members = self._groups == group
@@ -182,7 +198,10 @@ class SharedPhases:
         return estimates, norms
 
     def _drop(self, estimates: np.ndarray, norms: np.ndarray) -> None:
-        """Arms whose upper bound is below the client's best lower bound; the width is σ√(2 ln(2MK·phases/δ))·‖x‖."""
+        """Drop arms whose upper bound is below the client's best lower bound.
+
+        The width is σ√(2 ln(2MK·phases/δ))·‖x‖.
+        """
         noise, setting = self._algorithm.noise, self._algorithm.setting
         n_clients, n_arms, dim = self._arms.shape
         phases = max(1, math.ceil(math.log2(1 + setting.rounds / (n_arms * dim))))
@@ -195,8 +214,12 @@ class SharedPhases:
         largest = estimates.max(axis=1, keepdims=True)
         self.idle = (estimates >= largest - TIE * np.abs(largest)).argmax(axis=1)
 
-    def _traffic(self, counts: np.ndarray) -> dict[str, int]:
-        """Up: the sums of each group that a client pulled. Down: the fit of each group, and the client's share of the design."""
+    def _count_traffic(self, counts: np.ndarray) -> dict[str, int]:
+        """Return what the phase cost.
+
+        Clients send the sums of each group that they pulled. The server sends the fit of each
+        group, and to each client its share of the design.
+        """
         n_clients = len(counts)
         pulled = np.array(
             [counts[:, self._groups == group].any(axis=1) for group in np.unique(self._groups)]
@@ -222,7 +245,8 @@ PE = Variant(
     presets={"theory": {}, "practical": {"alpha_scale": 0.3}},
 )
 FED_PE = Variant(
-    summary="Fed-PE: phased elimination together, by a design over clients and arms, for fixed arms",
+    summary="Fed-PE: phased elimination together, by a design over clients and arms, "
+    "for fixed arms",
     policy="fed-pe",
     trigger="never",
     noise="phased",

@@ -1,6 +1,7 @@
 """Decision policies: how an arm is picked from estimates and widths.
 
-The two of the theory name a decision that the engine has compiled; any other policy has `choose`, as `Uniform` does.
+The two of the theory name a decision that is compiled into the engine. Any other policy has
+`choose`, as `Uniform` does.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ class Optimism:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any arm that is there, each with the same probability: the floor that everything else is compared with."""
+    """Any arm that is there, with equal probability: the baseline for all other policies."""
 
     def choose(
         self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float
     ) -> int:
+        """Return the arm to play."""
         there = np.flatnonzero(estimates[0] > -np.inf)
         return int(there[int(draw * len(there))])
 
     def compiled(self) -> LowLevelCallable:
+        """Return the same rule as a compiled function."""
         return from_cython(formulas, "any_arm")
 
 

@@ -1,7 +1,7 @@
-"""The four variants of the paper. Each is data: which trigger, noise model and weighting, who syncs, lazy or eager.
+"""The four variants of the paper. Each is data: its parts, who syncs, lazy or eager.
 
-What a variant leaves out is the plain algorithm's, `async`: layered screening from the last download, the determinant
-trigger, sub-Gaussian noise, weight 1, and one client that syncs.
+What a variant leaves out is as in the plain algorithm, `async`: layered screening from the last
+download, the determinant trigger, sub-Gaussian noise, weight 1, and one client that syncs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 from fedsuplin.plugin import Bound, Claim, Variant, hookimpl
 
-# Chosen by measurement over ten problems (docs/presets.md); each keyword can be given by the user instead.
+# Chosen by measurement over ten problems (docs/presets.md). The user can override each keyword.
 PRACTICAL = {"alpha_scale": 0.15, "ridge": 0.1}
-# Table 1 has async and sync; Theorems 3 and 4 give the extensions, whose regret also depends on σ_t and on C_p.
+# Table 1 has async and sync. Theorems 3 and 4 give the extensions, whose regret also depends on
+# σ_t and on C_p.
 REGRET = Bound("√(d T log³ T)", d=0.5, T=0.5, log_T=1.5)
 ASYNC_CLAIM = Claim(
     "async",
@@ -28,7 +29,7 @@ SYNC_CLAIM = Claim(
     Bound("d^(3/2) M^(3/2) log d", d=1.5, M=1.5, log_d=1),
 )
 ASYNC = Variant(
-    summary="one client a time, syncs alone when it has learnt enough",
+    summary="one client at a time, syncs alone when it has learnt enough",
     theorem="Theorem 1",
     claim=ASYNC_CLAIM,
     presets={"theory": {}, "practical": {**PRACTICAL, "C": 1.0}},
@@ -43,7 +44,7 @@ SYNC = Variant(
     presets={"theory": {}, "practical": {**PRACTICAL}},
 )
 VARIANCE = Variant(
-    summary="async; observations weighted by the noise level the client is told",
+    summary="async; observations weighted by their known noise level",
     theorem="Theorem 3",
     noise="bounded",
     weighting="variance",
@@ -54,7 +55,7 @@ ROBUST = Variant(
     theorem="Theorem 4",
     noise="corrupted",
     weighting="corruption",
-    # The weights hold the adversary off, and the noise down: little is needed in the radii for either.
+    # The weights limit the adversary and the noise, so that the radii need little for either.
     presets={
         "theory": {},
         "practical": {**PRACTICAL, "alpha_scale": 0.1, "corruption_scale": 0.05, "C": 1.0},

@@ -29,15 +29,20 @@ class Unit:
     largest_weight = 1.0
 
     def weight(self, norm: float, sigma: float) -> float:
+        """Return the weight of an observation."""
         return 1.0
 
     def compiled(self) -> LowLevelCallable:
+        """Return the same rule as a compiled function."""
         return from_cython(formulas, "unit")
 
 
 @dataclass(frozen=True)
 class CorruptionWeight:
-    """ω = min(1, γ/‖x‖_{A⁻¹}) with γ = √d/C_p: no single pull can be corrupted to much effect. C_p = 0 means ω = 1."""
+    """ω = min(1, γ/‖x‖_{A⁻¹}) with γ = √d/C_p, so that corrupting one pull has little effect.
+
+    C_p = 0 means ω = 1.
+    """
 
     corruption: float = 0.0
     gamma: float | None = None
@@ -49,16 +54,19 @@ class CorruptionWeight:
             object.__setattr__(self, "gamma", check_positive("gamma", self.gamma))
 
     def bind(self, setting: Setting) -> CorruptionWeight:
+        """Fill in the defaults that depend on the sizes."""
         if self.gamma is not None or self.corruption == 0:
             return self
         return replace(self, gamma=math.sqrt(setting.dim) / self.corruption)
 
     def weight(self, norm: float, sigma: float) -> float:
+        """Return the weight of an observation."""
         if self.gamma is None or norm <= self.gamma:
             return 1.0
         return self.gamma / norm
 
     def compiled(self) -> LowLevelCallable:
+        """Return the same rule as a compiled function."""
         return (
             from_cython(formulas, "unit")
             if self.gamma is None
@@ -68,7 +76,10 @@ class CorruptionWeight:
 
 @dataclass(frozen=True)
 class VarianceWeight:
-    """ω = 1/σ̄², σ̄ = max(σ_t, ρ, γ‖x‖_{A⁻¹}^½) with γ = R^½/d^¼, ρ = 1/√T: a quiet observation counts for more."""
+    """ω = 1/σ̄², σ̄ = max(σ_t, ρ, γ‖x‖_{A⁻¹}^½): an observation with less noise counts for more.
+
+    γ = R^½/d^¼ and ρ = 1/√T by default.
+    """
 
     R: float = 1.0
     gamma: float | None = None
@@ -80,22 +91,27 @@ class VarianceWeight:
                 object.__setattr__(self, name, check_positive(name, getattr(self, name)))
 
     def bind(self, setting: Setting) -> VarianceWeight:
+        """Fill in the defaults that depend on the sizes."""
         gamma = self.gamma if self.gamma is not None else math.sqrt(self.R) / setting.dim**0.25
         rho = self.rho if self.rho is not None else 1 / math.sqrt(setting.horizon)
         return replace(self, gamma=gamma, rho=rho)
 
     @property
     def largest_weight(self) -> float:
+        """The largest weight that any observation can get."""
         return math.inf if self.rho is None else 1 / self.rho**2
 
     def weight(self, norm: float, sigma: float) -> float:
+        """Return the weight of an observation."""
         gamma, rho = self._constants()
         return 1 / max(sigma, rho, gamma * math.sqrt(norm)) ** 2
 
     def compiled(self) -> LowLevelCallable:
+        """Return the same rule as a compiled function."""
         return from_cython(formulas, "inverse_variance", *self._constants())
 
     def _constants(self) -> tuple[float, float]:
+        """Return γ and ρ, which `bind` fills in."""
         if self.gamma is None or self.rho is None:
             raise InvalidInput(
                 "this VarianceWeight has no gamma or rho yet: call bind(setting), or give both"
