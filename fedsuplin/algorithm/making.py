@@ -75,13 +75,13 @@ def make(
     variant : str or Variant
         A registered name, or names joined by +: "sync+robust" is sync with what robust changes.
     dim : int
-        d, the length of a context.
+        The length of a context, d.
     n_arms : int
-        K, the number of arms per round.
+        The number of arms per round, K.
     n_clients : int
-        M, the number of clients.
+        The number of clients, M.
     horizon : int or None
-        T, the number of pulls of all clients together. None if it is unknown: then the result is
+        The number of pulls of all clients together, T. None if it is unknown: then the result is
         a `Doubling`, an algorithm for 1024 pulls, then one for 2048, and so on, each from the
         start. docs/federation.md says what that costs.
     preset : {"practical", "theory"}

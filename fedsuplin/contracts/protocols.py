@@ -33,7 +33,7 @@ class Trigger(Protocol):
         Parameters
         ----------
         gain : float
-            ln det(A+ΔA)/det(A) of the layer.
+            How much the layer has learnt since its last sync: ln det(A+ΔA)/det(A).
         elapsed : float
             Pulls (or rounds, where all clients sync together) since its last sync.
 
@@ -55,7 +55,7 @@ class Weighting(Protocol):
         Parameters
         ----------
         norm : float
-            ‖x‖ in the A⁻¹ that the decision used.
+            The norm ‖x‖ in the A⁻¹ that the decision used.
         sigma : float
             The noise level σ_t that the client knows for this pull.
 
@@ -80,7 +80,7 @@ class Policy(Protocol):
         Parameters
         ----------
         estimates : ndarray of shape (layers, arms)
-            r̂; −∞ for an arm that is not there.
+            The estimated rewards r̂; −∞ for an arm that is not there.
         widths : ndarray of shape (layers, arms)
             The width w of each confidence interval.
         targets : ndarray of shape (layers,)
@@ -186,7 +186,7 @@ class StatefulTrigger(Stateful, Protocol):
         Parameters
         ----------
         gain : float
-            ln det(A+ΔA)/det(A) of the layer.
+            How much the layer has learnt since its last sync: ln det(A+ΔA)/det(A).
         elapsed : float
             Pulls (or rounds, where all clients sync together) since its last sync.
         state : ndarray of shape (state_size,)
@@ -212,11 +212,11 @@ class StatefulWeighting(Stateful, Protocol):
         Parameters
         ----------
         norm : float
-            ‖x‖ in the A⁻¹ that the decision used.
+            The norm ‖x‖ in the A⁻¹ that the decision used.
         sigma : float
             The noise level σ_t that the client knows for this pull.
         residual : float
-            r − θ̂ᵀx.
+            How far the reward is from the estimate: r − θ̂ᵀx.
         state : ndarray of shape (state_size,)
             The client's own memory.
 
@@ -245,7 +245,7 @@ class StatefulPolicy(Stateful, Protocol):
         Parameters
         ----------
         estimates : ndarray of shape (layers, arms)
-            r̂; −∞ for an arm that is not there.
+            The estimated rewards r̂; −∞ for an arm that is not there.
         widths : ndarray of shape (layers, arms)
             The width w of each confidence interval.
         targets : ndarray of shape (layers,)

@@ -18,15 +18,15 @@ class Setting:
     Parameters
     ----------
     dim : int
-        d, the length of a context.
+        The length of a context, d.
     n_arms : int
-        K, the number of arms per round.
+        The number of arms per round, K.
     n_clients : int
-        M, the number of clients.
+        The number of clients, M.
     horizon : int
-        T, the number of pulls of all clients together.
+        The number of pulls of all clients together, T.
     ridge : float, default 1.0
-        λ, the regularisation: every Gram matrix starts as λI.
+        The regularisation λ: every Gram matrix starts as λI.
 
     Examples
     --------
