@@ -241,24 +241,6 @@ PART_OPTIONS = [
         "[default: the variant's]",
     ),
 ]
-
-
-def make_assumption_options(sigma: str, bound: str, corruption: str) -> list[Decorator]:
-    """Make the options for assumptions about noise; the arguments describe their defaults."""
-    return [
-        _algorithm_option("--sigma", type=float, help=f"Assumed noise level. [default: {sigma}]"),
-        _algorithm_option(
-            "--R", "-R", "R", type=float, help=f"Assumed bound on noise. [default: {bound}]"
-        ),
-        _algorithm_option(
-            "--corruption",
-            type=float,
-            metavar="C_p",
-            help=f"Assumed corruption. [default: {corruption}]",
-        ),
-    ]
-
-
 PRESET_OPTION = [
     _algorithm_option(
         "--preset",
@@ -303,28 +285,46 @@ OTHER_CONSTANT_OPTIONS = [
         help="Period of the periodic trigger, in pulls, or in rounds where all clients sync. "
         "[default: 100]",
     ),
-    _algorithm_option(
-        "--set",
-        "extra",
-        multiple=True,
-        callback=parse_pairs,
-        metavar="KEY=VALUE",
-        help="Any other parameter of the algorithm, the problem, its noise or its arrival. "
-        "May be repeated.",
-    ),
 ]
-CONSTANT_OPTIONS = [
-    *PRESET_OPTION,
-    *make_assumption_options(
-        "the problem's; 1 with preset theory", "the problem's", "the problem's budget"
-    ),
-    *OTHER_CONSTANT_OPTIONS,
-]
-LIVE_CONSTANT_OPTIONS = [
-    *PRESET_OPTION,
-    *make_assumption_options("1", "1", "0"),
-    *OTHER_CONSTANT_OPTIONS,
-]  # of a server, which has no problem to take them from
+
+
+def make_constant_options(sigma: str, bound: str, corruption: str, extra: str) -> list[Decorator]:
+    """Make the options of an algorithm's constants.
+
+    The arguments describe the defaults of its assumptions about noise, and what --set is for.
+    """
+    return [
+        *PRESET_OPTION,
+        _algorithm_option("--sigma", type=float, help=f"Assumed noise level. [default: {sigma}]"),
+        _algorithm_option(
+            "--R", "-R", "R", type=float, help=f"Assumed bound on noise. [default: {bound}]"
+        ),
+        _algorithm_option(
+            "--corruption",
+            type=float,
+            metavar="C_p",
+            help=f"Assumed corruption. [default: {corruption}]",
+        ),
+        *OTHER_CONSTANT_OPTIONS,
+        _algorithm_option(
+            "--set",
+            "extra",
+            multiple=True,
+            callback=parse_pairs,
+            metavar="KEY=VALUE",
+            help=f"Any other parameter of {extra}. May be repeated.",
+        ),
+    ]
+
+
+CONSTANT_OPTIONS = make_constant_options(
+    "the problem's; 1 with preset theory",
+    "the problem's",
+    "the problem's budget",
+    "the algorithm, the problem, its noise or its arrival",
+)
+# A server has no problem to take assumptions from.
+LIVE_CONSTANT_OPTIONS = make_constant_options("1", "1", "0", "the algorithm")
 _backend_option = make_option_factory("Where it runs")
 BACKEND_OPTIONS = [
     _backend_option(

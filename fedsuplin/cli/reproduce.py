@@ -47,9 +47,11 @@ REPRODUCING_OPTIONS = [
         help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, … "
         "[default: none; movielens is left out]",
     ),
+]
+PAGE_OPTION = [
     make_markdown_option(
-        "Also write the page as Markdown, with its figures in a folder named after FILE.",
-    ),
+        "Also write the page as Markdown, with its figures in a folder named after FILE."
+    )
 ]
 
 
@@ -71,7 +73,7 @@ def complete_experiments(
     manual=REPRODUCE,
 )
 @click.argument("names", nargs=-1, shell_complete=complete_experiments)
-@add_options(REPRODUCING_OPTIONS, BACKEND_OPTIONS, make_output_options("reproduction"))
+@add_options(REPRODUCING_OPTIONS, BACKEND_OPTIONS, PAGE_OPTION, make_output_options("reproduction"))
 @click.pass_context
 def reproduce_command(
     context: click.Context,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
 import warnings
@@ -16,7 +15,7 @@ from rich.progress import TextColumn
 
 from fedsuplin_ext.loop import COUNTS, SUMS
 
-from .._shared.files import open_atomically
+from .._shared.files import write_csv_rows
 from .._shared.terminal import make_console, print_json
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
@@ -204,11 +203,9 @@ def write_run_csv(result: RunResult, path: Path) -> Path:
     columns = {name: getattr(result, name) for name in ("pulls", *SUMS, *COUNTS)}
     if result.arms is not None:
         columns |= {"arm": result.arms, "layer": result.layers, "client": result.clients}
-    with open_atomically(path, newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-    return path
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = (dict(zip(columns, row, strict=True)) for row in values)
+    return write_csv_rows(path, rows, list(columns))
 
 
 def summarise_run(result: RunResult, algorithm: Algorithm, problem: Problem) -> dict[str, Any]:

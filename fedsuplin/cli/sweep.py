@@ -45,7 +45,7 @@ EXAMPLE_OPTION = [
 @click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
 )
-@add_options(BACKEND_OPTIONS, make_output_options("a folder called like FILE"), EXAMPLE_OPTION)
+@add_options(BACKEND_OPTIONS, make_output_options("a folder named after FILE"), EXAMPLE_OPTION)
 @click.pass_context
 def sweep_command(
     context: click.Context,

@@ -27,7 +27,7 @@ from .sections import SectionedCommand, add_options, make_option_factory
             type=click.IntRange(1, 1_000_000),
             required=True,
             metavar="M",
-            help="Clients, with the ids 0 to M - 1.",
+            help="Number of clients; their ids are 0 to M - 1.",
         ),
         output_option(
             "--out",
