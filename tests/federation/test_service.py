@@ -1585,7 +1585,7 @@ def test_tokens_in_files_can_be_read_by_their_owner_only(tmp_path):
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in os.listdir(folder)} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     other = tmp_path / "other.json"
-    assert "is there" in told("tokens", other, "--clients", 2, "--out", folder, code=2)
+    assert "already exists" in told("tokens", other, "--clients", 2, "--out", folder, code=2)
     assert not other.exists() and (folder / "client-0.token").read_text().strip() == tokens[0]
     told("tokens", file, "--clients", 2, "--out", folder, "--replace")
     assert [Tokens.read(file).client(token) for token in tokens] == [None, None]
@@ -1596,7 +1596,7 @@ SIZES = ("--dim", DIM, "--arms", ARMS, "--clients", CLIENTS)
 
 
 @pytest.mark.parametrize(("arguments", "meant"), [
-    ((), "say which variant it is for"),
+    ((), "give the variant that it is for"),
     (("async",), "--dim, --arms, --clients must be given too"),
     (("--dim", 3), "a variant, --arms, --clients must be given too"),
     (("--C", 3), "--C alone does not describe an algorithm"),
