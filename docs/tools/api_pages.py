@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from api_reference import DATA, GROUPS, Group, Section, list_names, resolve
+from docutils.nodes import Element
 from generated import refresh, underline
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.environment import BuildEnvironment
 
 OURS = ("fedsuplin", "fedsuplin_ext", "fedsuplin_plugins")
 
@@ -87,6 +90,22 @@ def link_groups(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] = source[0].replace(f"| {group.title} |", link)
 
 
+def link_public_name(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: Element
+) -> Element | None:
+    """Link `Variant`, or `fedsuplin.plugin.Variant`, to the one page that the name has."""
+    if node.get("refdomain") != "py":
+        return None
+    homes = find_home_pages()
+    short = {name.rpartition(".")[2]: home for name, home in reversed(homes.items())}
+    home = (homes | short).get(node["reftarget"])
+    if home is None:
+        return None
+    return env.domains.python_domain.resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], home, node, contnode
+    )
+
+
 def make_signature_readable(
     app: Sphinx,
     what: str,
@@ -104,6 +123,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
     app.connect("config-inited", describe_bases)
     app.connect("source-read", link_groups)
+    app.connect("missing-reference", link_public_name)
     app.connect("autodoc-process-signature", make_signature_readable)
     app.connect("config-inited", write_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
