@@ -1,6 +1,7 @@
-"""Which tests of bench/ run: timings are asserted only with --benchmark-enable, peers played only where they are installed.
+"""Choose which tests of bench/ run.
 
-What is left out is deselected, not skipped: nothing is missing that this run was asked for.
+Timings are asserted only with --benchmark-enable, and peers are played only if they are installed.
+The other tests are deselected, not skipped.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "timing: asserts how long something takes; runs with --benchmark-enable only"
     )
+    config.addinivalue_line(
+        "markers", "measures(reason): left out in the sanitizer build; tests/conftest.py does it"
+    )
     config.addinivalue_line("markers", "peer(name): needs that package, of the extra `peers`")
 
 
@@ -25,6 +29,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def is_left_out(item, timing: bool) -> bool:
+    """Return whether a test needs a missing peer, or times something without --benchmark-enable."""
     missing = any(find_spec(mark.args[0]) is None for mark in item.iter_markers("peer"))
     return missing or (not timing and item.get_closest_marker("timing") is not None)
 

@@ -1,11 +1,11 @@
-"""What an unknown horizon costs: regret and communication of epochs that double, against a run that knows how long it will be.
+"""Measure what an unknown horizon costs: epochs that double, against runs with a known horizon.
 
-python bench/doubling.py                        async and sync at the paper's setting, two horizons, 20 seeds; some minutes
+python bench/doubling.py                             two horizons, 20 seeds; some minutes
 python bench/doubling.py --seeds 2 --horizons 4000   fewer, to see that it works
 
-The runs of a seed have the same problem, contexts, noise and clients, so ratios are paired: their mean over the seeds, ± its
-standard error. "told too much" is a run that was made for a horizon many times too long, which is the other thing that somebody
-can do who does not know it.
+All runs are at the paper's setting. Those of a seed have the same problem, contexts, noise and
+clients, so ratios are paired: their mean over the seeds, ± its standard error. The alternative to
+doubling is a run that is made for a horizon many times too long.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 
 import fedsuplin as fsl
+from fedsuplin._shared.statistics import compute_standard_error
 
 PAPER = {"dim": 25, "n_arms": 20, "n_clients": 20}
 NOISE = 0.1
-LATER = 65_536  # pulls of a first epoch that somebody chose
-TOO_MUCH = (10, 1000)
+LATER = 65_536  # pulls of a first epoch that is chosen by hand
+TOO_LONG = (10, 1000)  # horizons, times the true one
 MEASURED = ("regret", "communication", "bytes_up")
 
 
-def ways(variant: str, horizon: int) -> dict[str, Callable[[], Any]]:
-    """What can be played, by name: the first is what the others are compared with."""
+def list_ways(variant: str, horizon: int) -> dict[str, Callable[[], Any]]:
+    """Return what can be played, by name; the others are compared with the first."""
 
     def made(horizon: int | None) -> Any:
         return fsl.make(variant, **PAPER, horizon=horizon, noise_scale=NOISE)
@@ -38,17 +39,17 @@ def ways(variant: str, horizon: int) -> dict[str, Callable[[], Any]]:
         f"unknown, doubling from {LATER:,} on": lambda: fsl.Doubling(variant, later, first=LATER),
     }
     return found | {
-        f"told {times} times too much": lambda times=times: made(horizon * times)
-        for times in TOO_MUCH
+        f"made for {times} times the horizon": lambda times=times: made(horizon * times)
+        for times in TOO_LONG
     }
 
 
-def measured(variant: str, horizon: int, seeds: int) -> dict[str, dict[str, np.ndarray]]:
-    """By way and by what is measured, a number for each seed; with uniform play's regret, which is the same for all."""
+def measure_ways(variant: str, horizon: int, seeds: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return each measure by way and seed, with the regret of uniform play, the same for all."""
     found: dict[str, dict[str, list[float]]] = {}
     for seed in range(seeds):
         problem = fsl.SyntheticProblem(**PAPER, noise_scale=NOISE, seed=seed)
-        for way, algorithm in ways(variant, horizon).items():
+        for way, algorithm in list_ways(variant, horizon).items():
             result = fsl.run(algorithm(), problem, horizon=horizon)
             for what in (*MEASURED, "uniform_regret"):
                 found.setdefault(way, {}).setdefault(what, []).append(
@@ -59,27 +60,30 @@ def measured(variant: str, horizon: int, seeds: int) -> dict[str, dict[str, np.n
     }
 
 
-def shown(values: np.ndarray) -> str:
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+def format_mean(values: np.ndarray) -> str:
+    """Format a mean with its standard error."""
+    error = compute_standard_error(values)
     digits = 2 if abs(values.mean()) < 100 else 0
     return f"{values.mean():,.{digits}f} ± {error:,.{digits}f}"
 
 
 def print_table(variant: str, horizon: int, seeds: int) -> None:
-    found = measured(variant, horizon, seeds)
+    """Print the table of a variant and horizon."""
+    found = measure_ways(variant, horizon, seeds)
     known = found["horizon known"]
     print(f"\n{variant}, T = {horizon:,}, {seeds} seeds\n")
     print(
-        "| | regret | % of uniform play's | ratio | communication | ratio | bytes up, ratio |\n|---|---|---|---|---|---|---|"
+        "| | regret | % of uniform play's | ratio | communication | ratio | bytes up, ratio |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for way, values in found.items():
-        ratios = {what: shown(values[what] / known[what]) for what in MEASURED}
+        ratios = {what: format_mean(values[what] / known[what]) for what in MEASURED}
         share = f"{100 * values['regret'].mean() / values['uniform_regret'].mean():.1f}"
         cells = (
-            shown(values["regret"]),
+            format_mean(values["regret"]),
             share,
             ratios["regret"],
-            shown(values["communication"]),
+            format_mean(values["communication"]),
             ratios["communication"],
         )
         print(f"| {way} | {' | '.join(cells)} | {ratios['bytes_up']} |", flush=True)

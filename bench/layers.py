@@ -1,14 +1,14 @@
-"""Federated against alone, and layers against one layer of optimism: the tables of docs/baselines.md, each with its command.
+"""Compare federated with isolated policies, and layers with optimism: tables of docs/baselines.md.
 
-python bench/layers.py verdict    does talking help, like against like, at the paper's setting (20 seeds)
+python bench/layers.py verdict    does communication help, at the paper's setting (20 seeds)
 python bench/layers.py loses      random contexts, where one layer of optimism is far ahead
-python bench/layers.py search     one player, contexts that do not explore for free: each family by the theorem, preset and tuned
+python bench/layers.py search     one player, contexts that do not explore for free
 python bench/layers.py sweep      the whole sweep of radii behind `search`
 python bench/layers.py dims       theorem radii on one direction after another, as d grows
 python bench/layers.py federated  the federated policies on some of those problems
-python bench/layers.py check      that what these problems yield does not depend on how it is cut, and is no longer than 1
+python bench/layers.py check      streams do not depend on chunks, and contexts are at most 1 long
 
-Options: --seeds N, --threads N, --only NAME … (problems of `search`, `sweep`, `federated` and `check`).
+Options: --seeds N, --threads N, --only NAME … (problems of search, sweep, federated, check).
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from typing import Any
 import numpy as np
 
 import fedsuplin as fsl
+from fedsuplin._shared.statistics import compute_standard_error
 from fedsuplin.plugin import Chunk, Problem, Stream
 
 Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
-"""The contexts (pulls × arms × dim) of the pulls with these numbers; each pull takes the same number of draws."""
+"""Returns the contexts (pulls × arms × dim) of these pulls; each takes the same number of draws."""
 
 
-# --- context sequences that do not explore for free ------------------------------------------------------------------------
+# --- context sequences that do not explore for free ---
 
 
-def unit(x: np.ndarray) -> np.ndarray:
+def normalise(x: np.ndarray) -> np.ndarray:
+    """Scale vectors to length 1."""
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True)
 class Law:
-    """How contexts come, and what θ is; `begin` gives θ and the draw for a seed's generator."""
+    """How contexts are drawn, and θ: `begin` returns θ and the draw for a seed's generator."""
 
     what: str
     dim: int
@@ -53,7 +55,7 @@ class Law:
 
 
 class Sequence(Problem):
-    """A law with a seed: hidden θ, Gaussian noise, clients in turns, arms in random order."""
+    """A problem from a law and a seed: Gaussian noise, clients in turns, arms in random order."""
 
     def __init__(self, law: Law, n_clients: int, seed: int) -> None:
         self.law, self.n_clients, self.seed = law, n_clients, seed
@@ -67,11 +69,12 @@ class Sequence(Problem):
         self.theta, self.draw = law.begin(law, np.random.default_rng(theta_seed))
 
     def stream(self, horizon: int, arrival: Any) -> SequenceStream:
+        """Return a new stream."""
         return SequenceStream(self)
 
 
 class SequenceStream(Stream):
-    """One pass; one generator for each purpose, so that what it yields does not depend on how it is cut."""
+    """A stream with one generator per purpose, so that it does not depend on the chunks."""
 
     def __init__(self, problem: Sequence) -> None:
         self._problem, self._start = problem, 0
@@ -80,6 +83,7 @@ class SequenceStream(Stream):
         )
 
     def take(self, n: int) -> Chunk:
+        """Draw the next n pulls."""
         problem, pulls = self._problem, np.arange(self._start, self._start + n)
         self._start += n
         contexts = problem.draw(self._contexts, pulls)
@@ -94,8 +98,8 @@ class SequenceStream(Stream):
 
 
 def sphere(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
-    """Random contexts, random θ: they explore for free."""
-    return unit(rng.standard_normal(law.dim)), lambda rng, t: unit(
+    """Random contexts and a random θ: they explore for free."""
+    return normalise(rng.standard_normal(law.dim)), lambda rng, t: normalise(
         rng.standard_normal((len(t), law.n_arms, law.dim))
     )
 
@@ -104,14 +108,14 @@ def planes(stretch: int) -> Callable:
     """Contexts random within a random plane, a new one after `stretch` pulls."""
 
     def begin(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
-        theta = unit(rng.standard_normal(law.dim))
+        theta = normalise(rng.standard_normal(law.dim))
         bases = np.linalg.qr(rng.standard_normal((-(-law.horizon // stretch), law.dim, 2)))[0]
 
         def draw(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
             return np.einsum(
                 "ndr,nkr->nkd",
                 bases[t // stretch],
-                unit(rng.standard_normal((len(t), law.n_arms, 2))),
+                normalise(rng.standard_normal((len(t), law.n_arms, 2))),
             )
 
         return theta, draw
@@ -120,23 +124,28 @@ def planes(stretch: int) -> Callable:
 
 
 def rare_arm(share: float) -> Callable:
-    """Arms nearly equal, in one half of the coordinates; in a few rounds one arm from the other half, where θ is long."""
+    """Nearly equal arms in one half of the coordinates, and a rare arm in the other half.
+
+    θ is long in the other half.
+    """
 
     def begin(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
         half = law.dim // 2
         theta = np.concatenate(
-            [0.1 * unit(rng.standard_normal(half)), 0.9 * unit(rng.standard_normal(law.dim - half))]
+            [
+                0.1 * normalise(rng.standard_normal(half)),
+                0.9 * normalise(rng.standard_normal(law.dim - half)),
+            ]
         )
 
         def draw(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
             contexts = np.zeros((len(t), law.n_arms, law.dim))
-            numbers = rng.standard_normal(
-                (len(t), law.n_arms + 2, law.dim)
-            )  # one block of draws a pull, whatever it is for
-            contexts[:, :, :half] = unit(numbers[:, :-2, :half])
-            rare = numbers[:, -1, 0] < normal_quantile(share)
+            # One block of draws per pull, whatever it is used for.
+            numbers = rng.standard_normal((len(t), law.n_arms + 2, law.dim))
+            contexts[:, :, :half] = normalise(numbers[:, :-2, :half])
+            rare = numbers[:, -1, 0] < compute_normal_quantile(share)
             contexts[rare, 0] = 0.0
-            contexts[rare, 0, half:] = unit(numbers[rare, -2, half:])
+            contexts[rare, 0, half:] = normalise(numbers[rare, -2, half:])
             return contexts
 
         return theta, draw
@@ -144,20 +153,21 @@ def rare_arm(share: float) -> Callable:
     return begin
 
 
-def normal_quantile(p: float) -> float:
+def compute_normal_quantile(p: float) -> float:
+    """Return the quantile of the standard normal distribution."""
     from scipy.special import ndtri
 
     return float(ndtri(p))
 
 
 def hidden_half(share: float) -> Callable:
-    """Random contexts in one half of the coordinates; in the other half only after that share of the pulls."""
+    """Random contexts in one half of the coordinates, and later only in the other half."""
 
     def begin(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
         half = law.dim // 2
 
         def draw(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
-            numbers = unit(rng.standard_normal((len(t), law.n_arms, half)))
+            numbers = normalise(rng.standard_normal((len(t), law.n_arms, half)))
             late = t >= share * law.horizon
             contexts = np.zeros((len(t), law.n_arms, law.dim))
             contexts[~late, :, :half], contexts[late, :, law.dim - half :] = (
@@ -166,13 +176,13 @@ def hidden_half(share: float) -> Callable:
             )
             return contexts
 
-        return unit(rng.standard_normal(law.dim)), draw
+        return normalise(rng.standard_normal(law.dim)), draw
 
     return begin
 
 
 def blocks(gap: float) -> Callable:
-    """One direction after another, T/d pulls each: e_j, worth ±gap, or the zero arm. `gap` is in units of √(d/T)."""
+    """One direction after another: e_j, worth ±gap (in units of √(d/T)), or the zero arm."""
 
     def begin(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
         worth = gap * math.sqrt(law.dim / law.horizon)
@@ -189,10 +199,12 @@ def blocks(gap: float) -> Callable:
 
 
 def hidden_sum(share: float, gap: float, lottery: int = 8) -> Callable:
-    """For a share of the pulls a random e_j or the zero arm: a few e_j are worth ±0.1, the other m a little less than
-    nothing. Then only Σe_j/√m against e_0, which is worse by `gap` (in units of √(d/T)).
+    """Single directions first, and then their sum.
 
-    Optimism leaves an e_j when luck was against it, so that its estimates are too low, and the sum adds them up.
+    For a share of the pulls there is a random e_j or the zero arm: a few e_j are worth ±0.1, the
+    other m a little less than 0. Then there is only Σe_j/√m against e_0, which is worse by `gap`
+    (in units of √(d/T)). Optimism abandons an e_j after bad luck, so its estimates are too low, and
+    the sum adds them up.
     """
 
     def begin(law: Law, rng: np.random.Generator) -> tuple[np.ndarray, Draw]:
@@ -234,7 +246,7 @@ LAWS = {
 }
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------------
+# --- measuring ---
 
 ALPHA_SCALES = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.0)
 RIDGES = (1.0, 0.01)
@@ -243,12 +255,12 @@ FAMILIES = {"oful": "one layer", "suplinucb": "layers"}
 
 
 class Bench:
-    """Runs one policy over seeds; the same seed is the same problem for every policy."""
+    """Run policies over seeds; the same seed is the same problem for every policy."""
 
     def __init__(self, seeds: int, threads: int) -> None:
         self.seeds, self.threads = range(seeds), threads
 
-    def compared(
+    def compare(
         self,
         policy: str,
         problem: Callable[[int], Any],
@@ -256,6 +268,7 @@ class Bench:
         seeds: Iterable[int] | None = None,
         **given,
     ):
+        """Return regret and communication of each seed, and the comparison."""
         found = fsl.compare(
             [policy],
             problem,
@@ -269,33 +282,32 @@ class Bench:
     def regret(
         self, policy: str, law: Law, n_clients: int = 1, seeds: Iterable[int] | None = None, **given
     ) -> np.ndarray:
-        """Final regret, a number for each seed."""
-        return self.compared(
+        """Return the final regret of each seed."""
+        return self.compare(
             policy, functools.partial(Sequence, law, n_clients), law.horizon, seeds, **given
         )[0]
 
 
-def standard_error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-
-
-def shown(values: np.ndarray) -> str:
-    mean, error = float(values.mean()), standard_error(values)
+def format_mean(values: np.ndarray) -> str:
+    """Format a mean with its standard error."""
+    mean, error = float(values.mean()), compute_standard_error(values)
     digits = 0 if mean >= 100 else 1 if mean >= 10 else 2
     return f"{mean:,.{digits}f} ± {error:,.{digits}f}".replace(",", " ")
 
 
-def row(*cells: Any) -> None:
+def print_row(*cells: Any) -> None:
+    """Print a row of a Markdown table."""
     print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
 
 
-def head(*cells: str) -> None:
-    row(*cells)
+def print_head(*cells: str) -> None:
+    """Print the head of a Markdown table."""
+    print_row(*cells)
     print("|" + "---|" * len(cells))
 
 
-def radius_text(algorithm: fsl.Algorithm) -> str:
-    """The radii as numbers; where one grows, by its formula."""
+def format_radius(algorithm: fsl.Algorithm) -> str:
+    """Format the radii as numbers, or by their formula if they grow."""
     growth, level = algorithm.radius_growth
     radii = algorithm.radii
     if growth:
@@ -307,7 +319,8 @@ def radius_text(algorithm: fsl.Algorithm) -> str:
     )
 
 
-def trigger_text(algorithm: fsl.Algorithm) -> str:
+def format_trigger(algorithm: fsl.Algorithm) -> str:
+    """Format the threshold of the trigger."""
     named = {name: getattr(algorithm.trigger, name, None) for name in ("C", "D", "gamma_u")}
     return (
         ", ".join(f"{name} = {value:.3g}" for name, value in named.items() if value is not None)
@@ -315,7 +328,7 @@ def trigger_text(algorithm: fsl.Algorithm) -> str:
     )
 
 
-# --- 1: does talking help --------------------------------------------------------------------------------------------------
+# --- 1: does communication help ---
 
 PAPER = {"dim": 25, "n_arms": 20, "n_clients": 20}
 PAIRS = (("fedlinucb", "oful"), ("async", "suplinucb"), ("sync", "suplinucb"))
@@ -323,56 +336,70 @@ PRESETS = {"practical": {}, "theory": {"preset": "theory", "noise_scale": 0.1}}
 
 
 def verdict(bench: Bench) -> None:
+    """Print whether communication lowers the regret."""
+
     def problem(seed: int) -> fsl.SyntheticProblem:
         return fsl.SyntheticProblem(**PAPER, noise_scale=0.1, seed=seed)
 
     policies = list(dict.fromkeys(policy for pair in PAIRS for policy in pair))
     runs = {}
-    head(
+    print_head(
         "preset",
         "policy",
         "alpha_scale",
         "ridge",
         "trigger",
         "radius",
-        "regret a client",
+        "regret per client",
         "% of uniform",
         "communication",
     )
     for preset, given in PRESETS.items():
         for policy in policies:
-            regret, communication, found = bench.compared(policy, problem, 40_000, **given)
+            regret, communication, found = bench.compare(policy, problem, 40_000, **given)
             algorithm, share = found.algorithms[policy], found.rows()[0]["percent_of_uniform"]
             runs[preset, policy] = regret / PAPER["n_clients"]
             numbers = (
                 f"{algorithm.noise.alpha_scale:g}",
                 f"{algorithm.setting.ridge:g}",
-                trigger_text(algorithm),
+                format_trigger(algorithm),
             )
-            measured = (shown(runs[preset, policy]), f"{share:.1f}", f"{communication.mean():.0f}")
-            row(preset, f"`{policy}`", *numbers, radius_text(algorithm), *measured)
+            measured = (
+                format_mean(runs[preset, policy]),
+                f"{share:.1f}",
+                f"{communication.mean():.0f}",
+            )
+            print_row(preset, f"`{policy}`", *numbers, format_radius(algorithm), *measured)
     print()
-    head(
+    print_head(
         "preset",
         "talking",
         "alone",
-        "alone − talking, a client",
+        "alone − talking, per client",
         "in standard errors",
         "lower by more than two standard errors",
     )
     for preset in PRESETS:
         for together, alone in PAIRS:
             gain = runs[preset, alone] - runs[preset, together]
-            errors = gain.mean() / standard_error(gain)
+            errors = gain.mean() / compute_standard_error(gain)
             holds = "holds" if errors > 2 else "does not hold"
-            row(preset, f"`{together}`", f"`{alone}`", shown_signed(gain), f"{errors:.1f}", holds)
+            print_row(
+                preset,
+                f"`{together}`",
+                f"`{alone}`",
+                format_difference(gain),
+                f"{errors:.1f}",
+                holds,
+            )
 
 
-def shown_signed(values: np.ndarray) -> str:
-    return f"{values.mean():.2f} ± {standard_error(values):.2f}"
+def format_difference(values: np.ndarray) -> str:
+    """Format a mean difference with its standard error."""
+    return f"{values.mean():.2f} ± {compute_standard_error(values):.2f}"
 
 
-# --- 2: where the layers lose ----------------------------------------------------------------------------------------------
+# --- 2: where the layers lose ---
 
 ONE_LAYER = {
     "oful, each alone": ("oful", {}),
@@ -389,10 +416,12 @@ LAYERED = {"suplinucb, each alone": ("suplinucb", {}), "async": ("async", {}), "
 
 
 def loses(bench: Bench) -> None:
+    """Print a problem with random contexts, where one layer of optimism is far ahead."""
+
     def problem(seed: int) -> fsl.SyntheticProblem:
         return fsl.SyntheticProblem(dim=16, n_arms=16, n_clients=4, noise_scale=0.1, seed=seed)
 
-    head(
+    print_head(
         "policy",
         "layers",
         "regret, alpha_scale 1",
@@ -403,33 +432,34 @@ def loses(bench: Bench) -> None:
         cells, talked = [], []
         for scale in (1.0, 0.1):
             keywords = {"preset": "theory", "noise_scale": 0.1, "alpha_scale": scale, **given}
-            regret, communication, found = bench.compared(policy, problem, 400_000, **keywords)
-            cells.append(shown(regret))
+            regret, communication, found = bench.compare(policy, problem, 400_000, **keywords)
+            cells.append(format_mean(regret))
             talked.append(communication.mean())
-        row(label, found.algorithms[policy].n_layers, *cells, f"{talked[0]:.0f}")
+        print_row(label, found.algorithms[policy].n_layers, *cells, f"{talked[0]:.0f}")
 
 
-# --- 3: where they might pay -----------------------------------------------------------------------------------------------
+# --- 3: where they might pay ---
 
 
-def theory(law: Law, **given: float) -> dict[str, Any]:
-    """The theorem's formulas for this noise; alpha_scale and ridge may be given."""
+def list_theory_keywords(law: Law, **given: float) -> dict[str, Any]:
+    """Return keywords for the theorem's formulas with this noise, alpha_scale and ridge."""
     return {"preset": "theory", "noise_scale": law.noise_scale, **given}
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best of the same grid for each family."""
+    """The best settings of a grid that is the same for each family."""
 
     alpha_scale: float
     ridge: float
     best_ridge: float  # at alpha_scale 1
 
 
-def tuned(bench: Bench, policy: str, law: Law, n_clients: int = 1, **given: Any) -> Tuned:
+def tune(bench: Bench, policy: str, law: Law, n_clients: int = 1, **given: Any) -> Tuned:
+    """Find the best settings on the tuning seeds."""
     at = functools.partial(bench.regret, policy, law, n_clients, TUNING_SEEDS, **given)
     means = {
-        (a, r): float(at(**theory(law, alpha_scale=a, ridge=r)).mean())
+        (a, r): float(at(**list_theory_keywords(law, alpha_scale=a, ridge=r)).mean())
         for a in ALPHA_SCALES
         for r in RIDGES
     }
@@ -438,66 +468,74 @@ def tuned(bench: Bench, policy: str, law: Law, n_clients: int = 1, **given: Any)
 
 
 def search(bench: Bench, names: list[str]) -> None:
+    """Print each family with the theorem's radii, the preset and tuned radii."""
     columns = ("theorem", "theorem, better ridge", "practical preset", "tuned", "at")
-    head("contexts", "family", *columns, "tuned: one layer − layers, in standard errors")
+    print_head("contexts", "family", *columns, "tuned: one layer − layers, in standard errors")
     for name in names:
         law, last = LAWS[name], {}
-        row(str(law), "uniform", shown(bench.regret("uniform", law)), *[""] * 5)
+        print_row(str(law), "uniform", format_mean(bench.regret("uniform", law)), *[""] * 5)
         for policy, family in FAMILIES.items():
-            best = tuned(bench, policy, law)
+            best = tune(bench, policy, law)
             last[policy] = bench.regret(
-                policy, law, **theory(law, alpha_scale=best.alpha_scale, ridge=best.ridge)
+                policy,
+                law,
+                **list_theory_keywords(law, alpha_scale=best.alpha_scale, ridge=best.ridge),
             )
             cells = [
-                shown(bench.regret(policy, law, **theory(law))),
-                shown(bench.regret(policy, law, **theory(law, ridge=best.best_ridge)))
+                format_mean(bench.regret(policy, law, **list_theory_keywords(law))),
+                format_mean(
+                    bench.regret(policy, law, **list_theory_keywords(law, ridge=best.best_ridge))
+                )
                 + f" (λ = {best.best_ridge:g})",
-                shown(bench.regret(policy, law)),
-                shown(last[policy]),
+                format_mean(bench.regret(policy, law)),
+                format_mean(last[policy]),
                 f"alpha_scale {best.alpha_scale:g}, λ = {best.ridge:g}",
             ]
-            row(
+            print_row(
                 "",
                 f"{family} (`{policy}`)",
                 *cells,
-                in_errors(last["oful"] - last[policy]) if policy != "oful" else "",
+                format_in_errors(last["oful"] - last[policy]) if policy != "oful" else "",
             )
 
 
-def in_errors(difference: np.ndarray) -> str:
+def format_in_errors(difference: np.ndarray) -> str:
+    """Format a mean difference in standard errors."""
     return (
-        f"{difference.mean() / standard_error(difference):.1f}"
+        f"{difference.mean() / compute_standard_error(difference):.1f}"
         if difference.any()
         else "the same runs"
     )
 
 
 def sweep(bench: Bench, names: list[str]) -> None:
+    """Print regret over all radii and ridges."""
     for name in names:
         law = LAWS[name]
         print(f"\n{law}\n")
-        head(
+        print_head(
             "alpha_scale",
             *(f"`{policy}`, λ = {ridge:g}" for policy in FAMILIES for ridge in RIDGES),
         )
         for scale in ALPHA_SCALES:
             given = [
-                (policy, theory(law, alpha_scale=scale, ridge=ridge))
+                (policy, list_theory_keywords(law, alpha_scale=scale, ridge=ridge))
                 for policy in FAMILIES
                 for ridge in RIDGES
             ]
-            row(
+            print_row(
                 f"{scale:g}",
-                *(shown(bench.regret(policy, law, **keywords)) for policy, keywords in given),
+                *(format_mean(bench.regret(policy, law, **keywords)) for policy, keywords in given),
             )
 
 
 def dims(bench: Bench) -> None:
-    """Theorem radii, 1600 pulls a direction; each family with the better of two ridges.
+    """Print regret with theorem radii and 1600 pulls per direction, as d grows.
 
-    d doubles, so that the last target width, 2^-S d^1.5/√T with S = ⌈log2 d⌉, stays the same against √(d/T).
+    Each family has the better of two ridges. d doubles, so that the ratio of the last target width,
+    2^-S d^1.5/√T with S = ⌈log2 d⌉, to √(d/T) stays the same.
     """
-    head(
+    print_head(
         "d",
         "T",
         *(f"`{policy}`, λ = {ridge:g}" for policy in FAMILIES for ridge in RIDGES),
@@ -506,15 +544,17 @@ def dims(bench: Bench) -> None:
     for dim in (12, 25, 50, 100, 200):
         law = Law("blocks", dim, 2, 1600 * dim, 0.1, blocks(3.2))
         found = {
-            (p, r): bench.regret(p, law, **theory(law, ridge=r)) for p in FAMILIES for r in RIDGES
+            (p, r): bench.regret(p, law, **list_theory_keywords(law, ridge=r))
+            for p in FAMILIES
+            for r in RIDGES
         }
         better = {
             policy: min(found[policy, ridge].mean() for ridge in RIDGES) for policy in FAMILIES
         }
-        row(
+        print_row(
             dim,
             law.horizon,
-            *(shown(values) for values in found.values()),
+            *(format_mean(values) for values in found.values()),
             f"{better['oful'] / better['suplinucb']:.2f}",
         )
 
@@ -526,7 +566,8 @@ FEDERATED = {label: ONE_LAYER[label] for label in list(ONE_LAYER)[1:3] + list(ON
 
 
 def federated(bench: Bench, names: list[str]) -> None:
-    head(
+    """Print the federated policies on problems that do not explore for free."""
+    print_head(
         "contexts",
         "policy",
         "theorem",
@@ -539,32 +580,36 @@ def federated(bench: Bench, names: list[str]) -> None:
     for name in names:
         law = LAWS[name]
         for label, (policy, given) in FEDERATED.items():
-            best = tuned(bench, policy, law, CLIENTS, **given)
+            best = tune(bench, policy, law, CLIENTS, **given)
             at = functools.partial(bench.regret, policy, law, CLIENTS)
-            keywords = theory(law, alpha_scale=best.alpha_scale, ridge=best.ridge) | given
-            _, communication, _ = bench.compared(
+            keywords = (
+                list_theory_keywords(law, alpha_scale=best.alpha_scale, ridge=best.ridge) | given
+            )
+            _, communication, _ = bench.compare(
                 policy, functools.partial(Sequence, law, CLIENTS), law.horizon, **keywords
             )
             cells = [
-                shown(at(**theory(law), **given)),
-                shown(at(**theory(law, ridge=best.best_ridge), **given))
+                format_mean(at(**list_theory_keywords(law), **given)),
+                format_mean(at(**list_theory_keywords(law, ridge=best.best_ridge), **given))
                 + f" (λ = {best.best_ridge:g})",
                 ""
                 if given.get("radius") == "theorem"
-                else shown(at()),  # the preset has OFUL's radius
-                shown(at(**keywords)),
+                else format_mean(at()),  # the preset has OFUL's radius
+                format_mean(at(**keywords)),
                 f"alpha_scale {best.alpha_scale:g}, λ = {best.ridge:g}",
                 f"{communication.mean():.0f}",
             ]
-            row(f"{law}, M={CLIENTS}" if label == next(iter(FEDERATED)) else "", label, *cells)
+            print_row(
+                f"{law}, M={CLIENTS}" if label == next(iter(FEDERATED)) else "", label, *cells
+            )
 
 
-# --- the problems themselves -----------------------------------------------------------------------------------------------
+# --- the problems themselves ---
 
 
 def check(bench: Bench, names: list[str]) -> None:
-    """A stream cut in three is the stream in one piece; contexts and θ are no longer than 1."""
-    head("problem", "same however cut", "longest context", "‖θ‖")
+    """Check that streams do not depend on chunks, and that contexts and θ are at most 1 long."""
+    print_head("problem", "same in chunks", "longest context", "‖θ‖")
     for name in names:
         problem = Sequence(LAWS[name], 4, 0)
         whole, cut = problem.stream(problem.horizon, None), problem.stream(problem.horizon, None)
@@ -577,14 +622,17 @@ def check(bench: Bench, names: list[str]) -> None:
         problem_end = problem.stream(problem.horizon, None)
         longest = max(
             float(np.linalg.norm(problem_end.take(n).contexts, axis=1).max())
-            for n in cut_up(problem.horizon, 5000)
+            for n in split_into_chunks(problem.horizon, 5000)
         )
-        row(name, "yes" if same else "NO", f"{longest:.6f}", f"{np.linalg.norm(problem.theta):.3f}")
+        print_row(
+            name, "yes" if same else "NO", f"{longest:.6f}", f"{np.linalg.norm(problem.theta):.3f}"
+        )
         if not same or longest > 1 + 1e-9 or np.linalg.norm(problem.theta) > 1 + 1e-9:
             raise SystemExit(f"{name} is not a proper problem")
 
 
-def cut_up(total: int, size: int) -> list[int]:
+def split_into_chunks(total: int, size: int) -> list[int]:
+    """Split a number of pulls into chunks."""
     return [min(size, total - start) for start in range(0, total, size)]
 
 

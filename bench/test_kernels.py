@@ -1,9 +1,9 @@
-"""Single kernels, on each code path that this CPU has: the answer first, then the time and the share of the FMA peak.
+"""Check and time single kernels on each code path of this CPU, with their share of the FMA peak.
 
     pytest bench/test_kernels.py --benchmark-enable
 
-A benchmark's time is that of `repeats` calls inside compiled code (extra_info says how many): one call of a kernel is shorter
-than the Python around it.
+A benchmark's time is that of `repeats` calls inside compiled code (extra_info has the number): one
+call of a kernel is shorter than the Python around it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from fedsuplin_ext.loop import Engine
 
 DIMS = (5, 25, 64, 128, 256)
 ARMS = (5, 20, 100, 1000)
-PATIENCE = 10.0  # seconds, in which a noisy neighbour must leave us a millisecond alone
+PATIENCE = 10.0  # seconds, in which a busy machine must be quiet for a millisecond
 
 on_each_path = pytest.mark.parametrize("kernels", norms.available())
 over_dims = pytest.mark.parametrize("dim", DIMS)
 over_arms = pytest.mark.parametrize("n_arms", ARMS)
 
 
-def repeated(benchmark, kernel, data, flops, kernels):
-    """Time a kernel in calls of about a million flops; extra_info has the best as µs and Gflop/s of one repetition."""
+def time_kernel(benchmark, kernel, data, flops, kernels):
+    """Time a kernel in calls of about a million flops; extra_info has the best µs and Gflop/s."""
     repeats = max(1, int(1e6 / flops))
     benchmark.group = f"{kernel.__name__} d={data.d}"
     seen = []
@@ -59,7 +59,7 @@ def test_widths(benchmark, dim, n_arms, kernels):
         width, np.sqrt(np.einsum("ia,ia->a", x, inverse @ x)), rtol=1e-11, atol=1e-13
     )
     np.testing.assert_allclose(estimate, data.theta_hat[:dim] @ x, rtol=1e-11, atol=1e-11)
-    repeated(benchmark, measure.widths, data, count_width_flops(dim, n_arms), kernels)
+    time_kernel(benchmark, measure.widths, data, count_width_flops(dim, n_arms), kernels)
 
 
 @on_each_path
@@ -70,23 +70,23 @@ def test_estimates(benchmark, dim, n_arms, kernels):
     theta = data.theta_hat[:dim].copy()
     estimate = norms.mean_rewards(data.contexts[None], theta, kernels)[0]
     np.testing.assert_allclose(estimate, theta @ data.contexts, rtol=1e-11, atol=1e-11)
-    repeated(benchmark, measure.estimates, data, 2 * dim * n_arms, kernels)
+    time_kernel(benchmark, measure.estimates, data, 2 * dim * n_arms, kernels)
 
 
 @on_each_path
 @over_dims
 def test_rank_one(benchmark, dim, kernels):
-    """In an engine that never factorises, the server's inverse is made of rank-one steps alone."""
+    """An engine that never factorises has an inverse from rank-one updates alone."""
     assert_inverse_of_its_gram(dim, kernels, refresh=10**6)
-    repeated(benchmark, measure.rank_one, measure.Data(dim, 1), 5 * dim * dim, kernels)
+    time_kernel(benchmark, measure.rank_one, measure.Data(dim, 1), 5 * dim * dim, kernels)
 
 
 @on_each_path
 @over_dims
 def test_factorise(benchmark, dim, kernels):
-    """In an engine that factorises at every sync, the server's inverse comes from scratch."""
+    """An engine that factorises at every sync has a fresh inverse."""
     assert_inverse_of_its_gram(dim, kernels, refresh=1)
-    repeated(benchmark, measure.factorise, measure.Data(dim, 1), dim**3, kernels)
+    time_kernel(benchmark, measure.factorise, measure.Data(dim, 1), dim**3, kernels)
 
 
 def assert_inverse_of_its_gram(dim, kernels, *, refresh, pulls=40):
@@ -109,7 +109,7 @@ def assert_inverse_of_its_gram(dim, kernels, *, refresh, pulls=40):
     np.testing.assert_allclose(server["inverse"], np.linalg.inv(server["gram"]), rtol=0, atol=1e-12)
 
 
-# --- what must hold -------------------------------------------------------------------------------------------------
+# --- what must hold ---
 
 
 @pytest.mark.timing
@@ -123,7 +123,7 @@ def test_widths_reach_their_share_of_the_fma_peak(dim, n_arms, share, tell):
     def reached(seconds, flop):
         return flops * flop / seconds
 
-    best = reached(*until(lambda times: reached(*times) >= share, widths, make_peak_timing()))
+    best = reached(*time_until(lambda times: reached(*times) >= share, widths, make_peak_timing()))
     tell(f"widths d={dim} K={n_arms}: {100 * best:.0f} % of the FMA peak")
     assert best >= share
 
@@ -134,19 +134,19 @@ def test_widths_reach_their_share_of_the_fma_peak(dim, n_arms, share, tell):
     [(((64, 100), (128, 100)), 0.0, 4.5), (((64, 100), (64, 1000)), 8.0, 12.5)],
     ids=["in d", "in K"],
 )
-def test_widths_cost_what_the_maths_says(sizes, low, high, tell):
+def test_the_cost_of_widths_grows_as_the_formula_does(sizes, low, high, tell):
     """Twice the dimension at most 4.5 times the time; ten times the arms about ten times."""
     small, large = (
         make_kernel_timing(measure.widths, measure.Data(*size), count_width_flops(*size))
         for size in sizes
     )
-    before, after = until(lambda times: low <= times[1] / times[0] <= high, small, large)
+    before, after = time_until(lambda times: low <= times[1] / times[0] <= high, small, large)
     tell(f"widths from (d, K) = {sizes[0]} to {sizes[1]}: {after / before:.2f} times the time")
     assert low <= after / before <= high
 
 
-def until(enough, *timings):
-    """The best times over 300 turns and, while they are not good enough, over more of them."""
+def time_until(enough, *timings):
+    """Return the best times over 300 turns, and more while they are not good enough."""
     end = time.perf_counter() + PATIENCE
     best = take_best(300, *timings)
     while not enough(best) and time.perf_counter() < end:

@@ -1,10 +1,11 @@
-"""One-layer LinUCB as others do it, beside our engine and our reference, in one run at the paper's setting (d = 25, K = 20).
+"""Compare one-layer LinUCB of other libraries with our engine and reference, at d = 25, K = 20.
 
     pip install ".[peers]" && pytest bench/test_peers.py --benchmark-enable
 
-`contextualbandits.linreg` (compiled, Sherman–Morrison) and coba's LinUCB can do the very job: choose among K contexts with one
-shared θ. They must choose our arms. mabwiser has a θ for each arm and one context a round, so it gets that, its natural call: K
-widths of one context, then one arm's update; its µs are for less data, and its arms are its own.
+`contextualbandits.linreg` (compiled, Sherman–Morrison) and coba's LinUCB can do the same job:
+choose among K contexts with one shared θ. They must choose our arms. mabwiser has a θ for each arm
+and one context per round, so it gets that: K widths of one context, then one arm's update. Its µs
+are for less data, and its arms differ.
 
 A peer that is not installed is left out (conftest.py); the extra `peers` installs them all.
 """
@@ -26,11 +27,11 @@ RIDGE, RADIUS = 1.0, 0.5
 PEER_ROUNDS = 300
 
 
-# --- the players: select(rows) gives an arm, update(x, reward) learns ----------------------------------------------
+# --- the players: select(rows) gives an arm, update(x, reward) learns ---
 
 
 class ContextualBandits:
-    """The compiled peer, in double precision like everybody here."""
+    """The compiled peer, in double precision like all others here."""
 
     def __init__(self) -> None:
         from contextualbandits.linreg import LinearRegression
@@ -47,7 +48,7 @@ class ContextualBandits:
 
 
 class Coba:
-    """An action is a context; of its features only the action's own are asked for. Its ridge is always 1."""
+    """Actions are contexts; only the features of actions are used. The ridge is always 1."""
 
     def __init__(self) -> None:
         from coba.learners import LinUCBLearner
@@ -70,9 +71,8 @@ class Mabwiser:
         from mabwiser.mab import MAB, LearningPolicy
 
         self.bandit = MAB(list(range(K)), LearningPolicy.LinUCB(alpha=RADIUS, l2_lambda=RIDGE))
-        self.bandit.fit(
-            [0], [0.0], np.zeros((1, D))
-        )  # it wants a fit before the first prediction; this one teaches nothing
+        # It needs a fit before the first prediction; this one teaches nothing.
+        self.bandit.fit([0], [0.0], np.zeros((1, D)))
 
     def select(self, rows):
         self.context = rows[:1]
@@ -88,11 +88,11 @@ ALL = [pytest.param(name, marks=pytest.mark.peer(name)) for name in PEERS]
 SAME_JOB = ALL[:2]
 
 
-def linucb() -> NumpyLinUCB:
+def make_linucb() -> NumpyLinUCB:
     return NumpyLinUCB(D, K, RIDGE, RADIUS)
 
 
-# --- the rounds that all of them play -------------------------------------------------------------------------------
+# --- the rounds that all of them play ---
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def paper():
 
 @pytest.fixture(scope="module")
 def alone():
-    """One client in the ball, where no two arms tie, from arrays: what the engine plays is what NumPy is given."""
+    """Return one client's rounds in the unit ball, where no two arms tie, and their arrays."""
     problem = fsl.SyntheticProblem(**PAPER, noise_scale=0.1, contexts="ball", seed=0)
     rows, noise = take_first_rows(problem, 2000)
     return (
@@ -113,8 +113,8 @@ def alone():
     )
 
 
-def oful_for(problem) -> fsl.Algorithm:
-    """Our round that does what the others do: one layer, one radius, nobody to talk to."""
+def make_oful(problem) -> fsl.Algorithm:
+    """Make the algorithm that does what the others do: one layer, one radius, no communication."""
     return make_for(
         "oful",
         problem,
@@ -123,15 +123,15 @@ def oful_for(problem) -> fsl.Algorithm:
     )
 
 
-# --- the answers ----------------------------------------------------------------------------------------------------
+# --- arms ---
 
 
 @pytest.mark.parametrize("name", ["numpy", *SAME_JOB])
 def test_the_same_arms_are_chosen(alone, name):
     problem, rows, theta, noise = alone
     n = PEER_ROUNDS if name == "coba" else len(rows)
-    ours = fsl.run(oful_for(problem), problem, record="all").arms[:n]
-    player = linucb() if name == "numpy" else PEERS[name]()
+    ours = fsl.run(make_oful(problem), problem, record="all").arms[:n]
+    player = make_linucb() if name == "numpy" else PEERS[name]()
     assert play_rows(player, rows[:n], theta, noise[:n]) == ours.tolist()
 
 
@@ -142,17 +142,17 @@ def test_mabwiser_is_a_linucb_for_each_arm(alone):
     arms = np.array(play_rows(player, rows[:60], theta, noise[:60]))
     x, context = rows[:60, 0], rows[60, 0]
     rewards = np.einsum("td,d->t", rows[np.arange(60), arms], theta) + noise[:60]
-    told = player.bandit.predict_expectations(context[None])
+    bounds = player.bandit.predict_expectations(context[None])
     for arm in range(K):
         mine = x[arms == arm]
         inverse = np.linalg.inv(RIDGE * np.eye(D) + mine.T @ mine)
         expected = context @ inverse @ mine.T @ rewards[arms == arm] + RADIUS * np.sqrt(
             context @ inverse @ context
         )
-        assert told[arm] == pytest.approx(expected, rel=1e-9)
+        assert bounds[arm] == pytest.approx(expected, rel=1e-9)
 
 
-# --- the times, side by side ----------------------------------------------------------------------------------------
+# --- times ---
 
 
 @pytest.mark.parametrize("name", ["numpy", *ALL])
@@ -162,7 +162,7 @@ def test_a_round_of_a_peer(benchmark, alone, name):
     benchmark.extra_info["rounds"] = PEER_ROUNDS
     arms = benchmark.pedantic(
         lambda player: play_rows(player, rows[:PEER_ROUNDS], theta, noise[:PEER_ROUNDS]),
-        setup=lambda: ((linucb() if name == "numpy" else PEERS[name](),), {}),
+        setup=lambda: ((make_linucb() if name == "numpy" else PEERS[name](),), {}),
         rounds=3,
     )
     assert len(arms) == PEER_ROUNDS
@@ -170,20 +170,20 @@ def test_a_round_of_a_peer(benchmark, alone, name):
 
 @pytest.mark.timing
 def test_async_is_10_times_faster_than_a_numpy_linucb_although_it_does_more(paper, tell):
-    """All pulls of the paper's setting, practical preset: six layers and 20 clients against one layer and one player."""
+    """With the practical preset: six layers and 20 clients against one layer and one player."""
     algorithm = make_for("async", paper, HORIZON, {})
     rows, noise = take_first_rows(paper, 4000)
     ours, theirs = take_best(
         8,
         make_loop_timing(algorithm, paper, HORIZON),
-        make_timing(lambda: play_rows(linucb(), rows, paper.theta, noise)),
+        make_timing(lambda: play_rows(make_linucb(), rows, paper.theta, noise)),
     )
     compare(tell, "async", ours / HORIZON, "NumPy LinUCB", theirs / len(rows), at_least=10)
 
 
 @pytest.mark.timing
 def test_async_is_150_times_faster_than_the_reference(paper, tell):
-    """All pulls of both, drawing included in the reference's time, where it is not seen."""
+    """The reference's time includes drawing, which is negligible there."""
     algorithm = make_for("async", paper, HORIZON, {})
     (ours,) = take_best(4, make_loop_timing(algorithm, paper, HORIZON))
     (theirs,) = take_best(1, make_timing(lambda: run_reference(algorithm, paper, horizon=HORIZON)))
@@ -196,7 +196,7 @@ def test_async_is_150_times_faster_than_the_reference(paper, tell):
 def test_our_oful_round_is_25_times_faster_than_a_peers(alone, name, tell):
     problem, rows, theta, noise = alone
     rows, noise = rows[:PEER_ROUNDS], noise[:PEER_ROUNDS]
-    algorithm = oful_for(problem)
+    algorithm = make_oful(problem)
     ours, theirs = take_best(
         8,
         make_loop_timing(algorithm, problem, problem.horizon),
@@ -206,8 +206,9 @@ def test_our_oful_round_is_25_times_faster_than_a_peers(alone, name, tell):
 
 
 def compare(tell, us, ours, them, theirs, *, at_least):
-    """Seconds a round of both."""
+    """Print the seconds per round of both, and check their ratio."""
     tell(
-        f"{us}: {1e6 * ours:.2f} µs a round, {them}: {1e6 * theirs:.1f} µs, {theirs / ours:.1f} times"
+        f"{us}: {1e6 * ours:.2f} µs per round, {them}: {1e6 * theirs:.1f} µs, "
+        f"{theirs / ours:.1f} times"
     )
     assert theirs >= at_least * ours

@@ -1,9 +1,9 @@
-"""A third party's plugins, examples/fedsuplin-demo, against the built-ins of the same job: the same arms first, then the time.
+"""Compare the plugins of examples/fedsuplin-demo with equal built-ins: the same arms, and the time.
 
     pytest bench/test_plugins.py --benchmark-enable
 
-The parameters are such that both rules say the same at every pull. What is timed is the loop of a whole run at the paper's
-setting, in CPU time: the two take turns, and how much of a core a busy machine gives to each must not decide.
+The parameters are such that both rules agree at every pull. What is timed is the loop of a whole
+run at the paper's setting, in CPU time and in turns, so that a busy machine does not decide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLAIN = fsl.SyntheticProblem(**PAPER, seed=0)
 
 @pytest.fixture(scope="module")
 def demo():
-    """The demo's module, which need not be installed."""
+    """Import the demo, which need not be installed."""
     spec = spec_from_file_location("fedsuplin_demo", DEMO)
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look for it there
@@ -44,14 +44,14 @@ def demo():
 
 @pytest.fixture
 def weightings(demo):
-    """Built-in and numba, both computed and both 1 to the last bit: the cap far above every norm."""
+    """Return the built-in and numba weighting, with parameters that make all weights exactly 1."""
     others = {"gamma": 1e9}, {"weighting": demo.SmoothCorruption(slope=1e-9)}
     return [make_for("robust", CORRUPTED, HORIZON, other) for other in others]
 
 
 @pytest.fixture(params=[FEW, MANY], ids=["few syncs", "many syncs"])
 def triggers(demo, request):
-    """Built-in and Python, with a limit that no client reaches."""
+    """Return the built-in and a Python trigger, with a limit that no client reaches."""
     others = {"C": request.param}, {"trigger": demo.Budgeted(C=request.param, limit=NEVER_REACHED)}
     return [make_for("async", PLAIN, HORIZON, other) for other in others]
 
@@ -80,48 +80,43 @@ def assert_same_pulls(algorithms, problem):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-# --- what must hold -------------------------------------------------------------------------------------------------
+# --- what must hold ---
 
 
 @pytest.mark.timing
 def test_a_numba_weighting_takes_at_most_1_3_times_the_built_in(weightings, tell):
-    assert times_the_built_in("numba weighting", weightings, CORRUPTED, tell) <= 1.3
+    assert measure_ratio("numba weighting", weightings, CORRUPTED, tell) <= 1.3
 
 
 @pytest.mark.timing
 def test_numba_weights_that_matter_take_at_most_1_3_times_the_built_ins(demo, tell):
-    """The smooth weights are not the capped ones, so the two runs differ in some of their pulls."""
+    """Smooth weights are not capped ones, so the two runs differ in some pulls."""
     weighting = demo.SmoothCorruption(corruption=NOISE["robust"]["corruption"])
     algorithms = [
         make_for("robust", CORRUPTED, HORIZON, other) for other in ({}, {"weighting": weighting})
     ]
-    assert (
-        times_the_built_in("numba weighting, weights below 1", algorithms, CORRUPTED, tell) <= 1.3
-    )
+    assert measure_ratio("numba weighting, weights below 1", algorithms, CORRUPTED, tell) <= 1.3
 
 
 @pytest.mark.timing
 def test_a_python_trigger_takes_at_most_1_5_times_the_built_in(triggers, tell):
     built_in, _ = triggers
-    assert (
-        times_the_built_in(f"Python trigger, C={built_in.trigger.C:g}", triggers, PLAIN, tell)
-        <= 1.5
-    )
+    assert measure_ratio(f"Python trigger, C={built_in.trigger.C:g}", triggers, PLAIN, tell) <= 1.5
 
 
-def times_the_built_in(what, algorithms, problem, tell):
+def measure_ratio(what, algorithms, problem, tell):
     built_in, other = take_best(
-        TURNS, *(cpu_timing(algorithm, problem) for algorithm in algorithms)
+        TURNS, *(make_cpu_timing(algorithm, problem) for algorithm in algorithms)
     )
     tell(
-        f"{what}: {1e6 * other / HORIZON:.2f} µs a round, built-in: {1e6 * built_in / HORIZON:.2f} µs, "
-        f"{other / built_in:.2f} times"
+        f"{what}: {1e6 * other / HORIZON:.2f} µs per round, "
+        f"built-in: {1e6 * built_in / HORIZON:.2f} µs, {other / built_in:.2f} times"
     )
     return other / built_in
 
 
-def cpu_timing(algorithm, problem):
-    """The loop of a run, as `fedsuplin.run` plays it: each chunk is drawn just before, and drawing does not count."""
+def make_cpu_timing(algorithm, problem):
+    """Return a function that times the loop of a run; drawing the chunks does not count."""
 
     def timing():
         stream, size, seconds = (

@@ -1,4 +1,4 @@
-"""A whole round of the engine at the paper's setting against a good hand-written NumPy LinUCB, side by side in one run.
+"""Time a round of the engine at the paper's setting against a good hand-written NumPy LinUCB.
 
     pytest bench --benchmark-enable
 
@@ -22,7 +22,7 @@ ROUNDS = 2000
 @pytest.mark.measures("two sides of which one alone is checked code")
 @pytest.mark.parametrize("variant", ["async", "sync"])
 def test_a_round_of_the_engine_costs_less_than_a_fifth_of_a_numpy_linucb_round(variant, tell):
-    """With the default preset, contexts drawn beforehand for both."""
+    """With the default preset; contexts are drawn beforehand for both."""
     problem = fsl.SyntheticProblem(**PAPER, noise_scale=0.1, seed=0)
     algorithm = fsl.make(variant, **PAPER, horizon=HORIZON, noise_scale=0.1)
     chunk = problem.stream(HORIZON, choose_arrival(algorithm, problem, HORIZON)).take(ROUNDS)
@@ -37,7 +37,8 @@ def test_a_round_of_the_engine_costs_less_than_a_fifth_of_a_numpy_linucb_round(v
         ),
     )
     tell(
-        f"{variant}: {1e6 * engine_time / ROUNDS:.2f} µs a round (six layers, {PAPER['n_clients']} clients), NumPy LinUCB "
-        f"{1e6 * numpy_time / ROUNDS:.2f} µs: {numpy_time / engine_time:.1f} times faster"
+        f"{variant}: {1e6 * engine_time / ROUNDS:.2f} µs per round (six layers, "
+        f"{PAPER['n_clients']} clients), NumPy LinUCB {1e6 * numpy_time / ROUNDS:.2f} µs: "
+        f"{numpy_time / engine_time:.1f} times faster"
     )
     assert engine_time < numpy_time / 5

@@ -1,4 +1,4 @@
-"""Whole runs: what drawing adds to the loop, how memory and time grow with the horizon, and what a second thread gives.
+"""Time whole runs: what drawing adds, how memory and time grow, and what a second thread gives.
 
     pytest bench/test_throughput.py --benchmark-enable
 
@@ -23,7 +23,7 @@ RUNS = 8
 
 @pytest.fixture
 def timed(request) -> bool:
-    """Are timings asked for?"""
+    """Return whether timings are asserted."""
     return bool(request.config.getoption("benchmark_enable"))
 
 
@@ -38,25 +38,28 @@ def test_a_synthetic_run_costs_at_most_two_and_a_half_times_its_loop(variant, ti
     )
     ratio = min(result.wall_time / result.loop_time for result in results)
     tell(
-        f"{variant}, T = {horizon:,}: {results[0].microseconds:.2f} µs a pull in the loop, run / loop = {ratio:.2f}"
+        f"{variant}, T = {horizon:,}: {results[0].microseconds:.2f} µs per pull in the loop, "
+        f"run / loop = {ratio:.2f}"
     )
     if timed:
         assert ratio <= 2.5
 
 
-# Linux's VmHWM, not getrusage: that one would count the process which started this one, before it became this one.
+# VmHWM of Linux: getrusage would count the memory of the process that started this one.
 SCRIPT = """
 import re, sys, time
 import fedsuplin as fsl
 before = time.perf_counter()
 result = fsl.run("async", fsl.SyntheticProblem(8, 8, 20, seed=0), horizon=int(sys.argv[1]))
 assert result.complete and result.regret[-1] < 0.05 * result.uniform_regret[-1]
-print(time.perf_counter() - before, int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
+seconds = time.perf_counter() - before
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+print(seconds, peak / 1024)
 """
 
 
 def run_apart(horizon: int) -> tuple[float, float]:
-    """Seconds and peak megabytes of a run in a process of its own."""
+    """Return seconds and peak megabytes of a run in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(horizon)], capture_output=True, text=True, check=True
     )
@@ -69,14 +72,16 @@ def test_a_long_run_is_fast_and_needs_no_more_memory_than_a_short_one(timed, tel
     _, little = run_apart(short)
     seconds, much = run_apart(long)
     tell(
-        f"d = K = 8, T = {long:,}: {seconds:.1f} s, {much:.0f} MB at most, {little:.0f} MB at T = {short:,}"
+        f"d = K = 8, T = {long:,}: {seconds:.1f} s, {much:.0f} MB at most, "
+        f"{little:.0f} MB at T = {short:,}"
     )
     assert much - little < 100
     if timed:
         assert seconds < 30
 
 
-def one_run(seed: int) -> float:
+def play_run(seed: int) -> float:
+    """Return the regret of a run."""
     return float(
         fsl.run("async", fsl.SyntheticProblem(**PAPER, seed=seed), horizon=100_000).regret[-1]
     )
@@ -85,17 +90,17 @@ def one_run(seed: int) -> float:
 def test_two_threads_do_close_to_twice_the_runs_of_one(timed, tell):
     with ThreadPoolExecutor(2) as pool:
         np.testing.assert_array_equal(
-            list(pool.map(one_run, range(2))), [one_run(seed) for seed in range(2)]
+            list(pool.map(play_run, range(2))), [play_run(seed) for seed in range(2)]
         )
         if not timed:
             return
         best = 0.0
-        for _ in range(4):  # a noisy neighbour on either core spoils a turn
+        for _ in range(4):  # other work on either core spoils a turn
             before = time.perf_counter()
             for seed in range(RUNS):
-                one_run(seed)
+                play_run(seed)
             between = time.perf_counter()
-            list(pool.map(one_run, range(RUNS)))
+            list(pool.map(play_run, range(RUNS)))
             best = max(best, (between - before) / (time.perf_counter() - between))
     tell(f"two threads: {best:.2f} times the runs of one thread")
     assert best >= 1.8

@@ -1,8 +1,9 @@
-"""Whole rounds of each variant over sizes, clients and syncs: the same arms as the reference first, then the time.
+"""Time rounds of each variant over sizes, clients and syncs, after comparing with the reference.
 
     pytest bench/test_variants.py --benchmark-enable
 
-Contexts are drawn beforehand. A benchmark's time is that of `rounds` pulls (extra_info), by an engine that starts anew.
+Contexts are drawn beforehand. A benchmark's time is that of `rounds` pulls (extra_info) by a new
+engine.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ SIZES = ((5, 5), (5, 100), (25, 20), (64, 20), (64, 100), (128, 100), (256, 20),
 CLIENTS = (1, 20, 100_000)
 BYTES = 16 << 20  # of contexts drawn beforehand
 CHECKED = 120  # pulls against the reference
-CHEAP = (
-    64  # the largest d and K that are checked so, and for at most 20 clients: the reference is slow
-)
+CHEAP = 64  # the largest d and K that are checked, for at most 20 clients: the reference is slow
 SMALL_D = 1e-3
 
 
 @dataclass(frozen=True)
 class Case:
+    """A variant with its sizes, and few or many syncs."""
+
     variant: str
     dim: int
     n_arms: int
@@ -41,13 +42,17 @@ class Case:
     def __str__(self) -> str:
         return f"{self.variant}-d{self.dim}-K{self.n_arms}-M{self.n_clients}-{self.syncs}"
 
-    def problem(self) -> fsl.SyntheticProblem:
+    def make_problem(self) -> fsl.SyntheticProblem:
+        """Make the problem of the case."""
         sizes = {"dim": self.dim, "n_arms": self.n_arms, "n_clients": self.n_clients}
         return fsl.SyntheticProblem(**sizes, **NOISE.get(self.variant, {}), seed=0)
 
     @property
     def parameters(self) -> dict[str, float]:
-        """Few and many syncs: C = 1 and the theorem's 1/M²; D as the theorem has it and a small one; oful never syncs."""
+        """The threshold for few or many syncs.
+
+        C is 1 or the theorem's 1/M², D the theorem's or a small one; oful never syncs.
+        """
         if self.variant == "oful":
             return {}
         if self.variant == "sync":
@@ -56,21 +61,23 @@ class Case:
 
     @property
     def rounds(self) -> int:
-        """Pulls that are timed: what fits the memory, and whole rounds of all clients where all of them sync."""
+        """The pulls that are timed: what fits the memory, in whole rounds if all clients sync."""
         fits = min(2000, BYTES // (8 * self.dim * self.n_arms))
         return max(1, fits // self.n_clients) * self.n_clients if self.variant == "sync" else fits
 
     @property
     def horizon(self) -> int:
+        """The horizon that the algorithm is made for."""
         return max(HORIZON, 2 * self.n_clients)
 
     @property
     def is_cheap(self) -> bool:
+        """Whether the case can be compared with the reference."""
         return self.dim <= CHEAP and self.n_arms <= CHEAP and self.n_clients <= 20
 
 
-def cases():
-    """Every variant over the sizes at the paper's M, and over M at the paper's sizes; syncs few and many in both."""
+def list_cases():
+    """Yield each variant over all sizes at the paper's M, and over M at the paper's sizes."""
     for variant in VARIANTS:
         for syncs in ("few",) if variant == "oful" else ("few", "many"):
             for dim, n_arms in SIZES:
@@ -78,12 +85,12 @@ def cases():
             for n_clients in CLIENTS:
                 if n_clients != PAPER["n_clients"] and not (variant == "sync" and n_clients > 1000):
                     yield Case(variant, PAPER["dim"], PAPER["n_arms"], n_clients, syncs)
-    yield Case("sync", 5, 5, 100_000, "few")  # a round of everybody is 100 000 pulls
+    yield Case("sync", 5, 5, 100_000, "few")  # a round of all clients is 100 000 pulls
 
 
-@pytest.mark.parametrize("case", list(cases()), ids=str)
+@pytest.mark.parametrize("case", list(list_cases()), ids=str)
 def test_a_round(benchmark, case):
-    problem = case.problem()
+    problem = case.make_problem()
     algorithm = make_for(case.variant, problem, case.horizon, case.parameters)
     if case.is_cheap:
         assert_same_as_the_reference(algorithm, problem)
@@ -108,12 +115,12 @@ def assert_same_as_the_reference(algorithm, problem):
     np.testing.assert_array_equal(ours.communication, theirs.communication)
 
 
-# --- what must hold -------------------------------------------------------------------------------------------------
+# --- what must hold ---
 
 
 @pytest.mark.timing
 def test_a_round_with_the_theorems_threshold_costs_at_most_2_5_times_one_with_few_syncs(tell):
-    """At the paper's setting, all of its pulls: with C = 1/M² more than half of them communicate."""
+    """At the paper's setting more than half of the pulls communicate with C = 1/M²."""
     problem = fsl.SyntheticProblem(**PAPER, seed=0)
     few, many = (
         make_for("async", problem, HORIZON, {"C": C}) for C in (1.0, PAPER["n_clients"] ** -2)
@@ -123,14 +130,14 @@ def test_a_round_with_the_theorems_threshold_costs_at_most_2_5_times_one_with_fe
         8, *(make_loop_timing(algorithm, problem, HORIZON) for algorithm in (few, many))
     )
     tell(
-        f"C = 1: {1e6 * few_time / HORIZON:.2f} µs a round, C = 1/M²: {1e6 * many_time / HORIZON:.2f} µs, "
-        f"{many_time / few_time:.2f} times"
+        f"C = 1: {1e6 * few_time / HORIZON:.2f} µs per round, "
+        f"C = 1/M²: {1e6 * many_time / HORIZON:.2f} µs, {many_time / few_time:.2f} times"
     )
     assert many_time <= 2.5 * few_time
 
 
 def test_a_hundred_thousand_clients_run_and_an_idle_one_costs_under_a_kilobyte():
-    """Each pull is another client's: 20 000 that hold something, 80 000 that share the first snapshot."""
+    """Each pull has another client: 20 000 hold something, 80 000 share the first snapshot."""
     problem = fsl.SyntheticProblem(25, 20, 100_000, arrival="round-robin", seed=0)
     algorithm = make_for("async", problem, 100_000, {})
     result = fsl.run(algorithm, problem, horizon=20_000)

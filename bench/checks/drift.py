@@ -1,11 +1,12 @@
-"""How far what the engine keeps by rank-one steps is from exact arithmetic, after many pulls.
+"""Measure how far the engine's rank-one updates drift from exact arithmetic over many pulls.
 
 python bench/checks/drift.py                 10⁷ pulls of each policy, some minutes
 python bench/checks/drift.py --pulls 100000  fewer; --policies async sync for some
 
-At the end the inverses, θ̂, ln det and gains of the server and of every client are compared with those of their own Gram
-matrices in rational arithmetic, which does not round, and the Gram matrices with the sum of all observations. All numbers are
-relative: of a vector or a matrix, the largest difference over the largest entry. Fails if one is above 1e-9.
+At the end the inverses, θ̂, ln det and gains of the server and of every client are compared with
+those of their own Gram matrices in rational arithmetic, which does not round, and the Gram matrices
+with the sum of all observations. Errors are relative: the largest difference over the largest
+entry. Fails if one is above 1e-9.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from fedsuplin_ext.loop import Engine
 
 BOUND = 1e-9
 SIZES = {"dim": 6, "n_arms": 4, "n_clients": 2}
-POLICIES: dict[
-    str, tuple[str, dict[str, Any]]
-] = {  # what they are called here: the variant and its parameters
+# By label: the variant and its parameters.
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "async": ("async", {}),
     "few syncs": ("async", {"C": 1e6}),
-    "a sync a pull": ("async", {"trigger": "always"}),
+    "a sync per pull": ("async", {"trigger": "always"}),
     "eager, no sync": ("async", {"trigger": "never", "lazy": False}),
     "sync": ("sync", {}),
     "variance": ("variance", {"R": 0.5}),
@@ -48,16 +48,19 @@ DRAWN = {
 WEIGHTED = ("variance", "robust")
 
 
-# --- exact arithmetic ----------------------------------------------------------------------------------------------------
+# --- exact arithmetic ---
 
 
-def fractions(values: np.ndarray) -> np.ndarray:
-    """The same numbers, of which sums and products are exact."""
+def convert_to_fractions(values: np.ndarray) -> np.ndarray:
+    """Return the same numbers as fractions, whose sums and products are exact."""
     return np.vectorize(lambda value: Fraction(float(value)), otypes=[object])(values)
 
 
-def exact(gram: np.ndarray, moment: np.ndarray) -> tuple[np.ndarray, np.ndarray, Fraction]:
-    """A⁻¹, A⁻¹b and det A of fractions by Gauss–Jordan elimination; an error if A is not positive definite."""
+def solve_exactly(gram: np.ndarray, moment: np.ndarray) -> tuple[np.ndarray, np.ndarray, Fraction]:
+    """Return A⁻¹, A⁻¹b and det A of fractions by Gauss–Jordan elimination.
+
+    Raise ArithmeticError if A is not positive definite.
+    """
     d = len(gram)
     rows = [[*gram[i], *(Fraction(int(i == j)) for j in range(d)), moment[i]] for i in range(d)]
     determinant = Fraction(1)
@@ -74,50 +77,53 @@ def exact(gram: np.ndarray, moment: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     return solved[:, :d], solved[:, d], determinant
 
 
-def exact_log(ratio: Fraction) -> float:
-    """ln of a fraction, to the last digit also where it is near 1 or beyond what a double can hold."""
+def compute_exact_log(ratio: Fraction) -> float:
+    """Return ln of a fraction, exact also near 1 and beyond the range of doubles."""
     if abs(ratio - 1) < Fraction(1, 2):
         return math.log1p(float(ratio - 1))
     return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
-def difference(found: Any, expected: Any) -> float:
-    """The largest difference over the largest entry; 0 where both are 0."""
+def compute_difference(found: Any, expected: Any) -> float:
+    """Return the largest difference over the largest entry; 0 if both are 0."""
     most = float(np.abs(np.asarray(found) - expected).max())
     return most / float(np.abs(expected).max()) if most else 0.0
 
 
-# --- what an engine knows ------------------------------------------------------------------------------------------------
+# --- the state of an engine ---
 
 
-def of_a_layer(layer: dict[str, Any], ridge: float) -> dict[str, float]:
-    """The relative errors of a layer as the engine describes it, a server's or a client's."""
-    gram, moment = fractions(layer["gram"]), fractions(layer["moment"])
-    inverse, theta_hat, determinant = exact(gram, moment)
-    whole = exact_log(determinant / Fraction(ridge) ** len(inverse))
+def measure_layer(layer: dict[str, Any], ridge: float) -> dict[str, float]:
+    """Return the relative errors of a layer of the server or of a client."""
+    gram, moment = convert_to_fractions(layer["gram"]), convert_to_fractions(layer["moment"])
+    inverse, theta_hat, determinant = solve_exactly(gram, moment)
+    whole = compute_exact_log(determinant / Fraction(ridge) ** len(inverse))
     found = {
-        "inverse": difference(layer["inverse"], inverse),
-        "theta_hat": difference(layer["theta_hat"], theta_hat),
-        "log_det": difference(layer["log_det"], whole),
+        "inverse": compute_difference(layer["inverse"], inverse),
+        "theta_hat": compute_difference(layer["theta_hat"], theta_hat),
+        "log_det": compute_difference(layer["log_det"], whole),
     }
     if layer.get("gain"):
-        together = exact(
-            gram + fractions(layer["delta_gram"]), moment + fractions(layer["delta_moment"])
+        together = solve_exactly(
+            gram + convert_to_fractions(layer["delta_gram"]),
+            moment + convert_to_fractions(layer["delta_moment"]),
         )
-        found["gain"] = difference(layer["gain"], exact_log(together[2] / determinant))
+        found["gain"] = compute_difference(
+            layer["gain"], compute_exact_log(together[2] / determinant)
+        )
         if "inverse_with_delta" in layer:
             found["inverse"] = max(
-                found["inverse"], difference(layer["inverse_with_delta"], together[0])
+                found["inverse"], compute_difference(layer["inverse_with_delta"], together[0])
             )
         if "theta_hat_with_delta" in layer:
             found["theta_hat"] = max(
-                found["theta_hat"], difference(layer["theta_hat_with_delta"], together[1])
+                found["theta_hat"], compute_difference(layer["theta_hat_with_delta"], together[1])
             )
     return found
 
 
-def worst_of(engine: Engine, algorithm: fsl.Algorithm) -> dict[str, float]:
-    """The largest of each kind over the server and all clients, and the drift that the engine itself has noticed."""
+def measure_engine(engine: Engine, algorithm: fsl.Algorithm) -> dict[str, float]:
+    """Return the largest error of each kind, and the drift that the engine itself has measured."""
     worst = {"noticed": engine.drift}
     for s in range(algorithm.n_layers):
         views = [
@@ -125,13 +131,13 @@ def worst_of(engine: Engine, algorithm: fsl.Algorithm) -> dict[str, float]:
             *(engine.client_layer(c, s) for c in range(algorithm.n_clients)),
         ]
         for view in views:
-            for name, value in of_a_layer(view, algorithm.setting.ridge).items():
+            for name, value in measure_layer(view, algorithm.setting.ridge).items():
                 worst[name] = max(worst.get(name, 0.0), value)
     return worst
 
 
-def gathered(engine: Engine, algorithm: fsl.Algorithm) -> np.ndarray:
-    """By layer, all that server and clients have: the sum of all observations' x xᵀ."""
+def sum_observations(engine: Engine, algorithm: fsl.Algorithm) -> np.ndarray:
+    """Return the sum of all observations' x xᵀ by layer, from the server and all clients."""
     start = algorithm.setting.ridge * np.eye(algorithm.dim)
     found = np.array([engine.server_layer(s)["gram"] - start for s in range(algorithm.n_layers)])
     for client in range(algorithm.n_clients):
@@ -139,11 +145,11 @@ def gathered(engine: Engine, algorithm: fsl.Algorithm) -> np.ndarray:
     return found
 
 
-# --- a run -----------------------------------------------------------------------------------------------------------------
+# --- a run ---
 
 
 def measure(policy: str, pulls: int, seed: int = 1) -> dict[str, float]:
-    """The relative errors of each kind after so many pulls of a policy."""
+    """Return the relative errors of each kind after so many pulls of a policy."""
     variant, parameters = POLICIES[policy]
     problem = fsl.SyntheticProblem(**SIZES, **DRAWN.get(variant, {}), seed=seed)
     algorithm = fsl.make(variant, **SIZES, horizon=pulls, **parameters)
@@ -160,11 +166,11 @@ def measure(policy: str, pulls: int, seed: int = 1) -> dict[str, float]:
         played = chunk.contexts[np.arange(n), :, arms]
         for s in range(algorithm.n_layers):
             sums[s] += played[layers == s].T @ played[layers == s]
-    worst = worst_of(engine, algorithm)
+    worst = measure_engine(engine, algorithm)
     if variant not in WEIGHTED:
         worst["gram"] = max(
-            difference(found, whole)
-            for found, whole in zip(gathered(engine, algorithm), sums, strict=True)
+            compute_difference(found, whole)
+            for found, whole in zip(sum_observations(engine, algorithm), sums, strict=True)
         )
     return worst
 
@@ -173,7 +179,7 @@ COLUMNS = ("inverse", "theta_hat", "log_det", "gain", "gram", "noticed")
 
 
 def main(pulls: int, policies: list[str]) -> int:
-    """How many policies are above the bound."""
+    """Print a table, and return how many policies are above the bound."""
     print(f"{pulls} pulls, {', '.join(f'{name} {value}' for name, value in SIZES.items())}")
     print(f"{'':16}" + "".join(f"{name:>11}" for name in COLUMNS) + "    seconds")
     wrong = 0

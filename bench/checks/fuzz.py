@@ -1,13 +1,15 @@
-"""Random arguments, most of them wrong, thrown at every place where arrays, files and messages come in.
+"""Give random arguments, most of them wrong, to every function that takes outside data.
 
 python bench/checks/fuzz.py                              a million cases, some minutes
 python bench/checks/fuzz.py --cases 5000 --seed 3        fewer, others
-python bench/checks/fuzz.py --seed 0 --case 4711         one case again, with its traceback; --only name for one target
+python bench/checks/fuzz.py --seed 0 --case 4711         one case again, with its traceback
+python bench/checks/fuzz.py --only NAME                  one target
 
-A case may end with a right answer, or with an error that was meant: of fedsuplin's family from a public function, or one of a
-few plain types from a compiled one. Anything else is a finding: another exception, a warning of NumPy's that numbers were lost,
-a number that is not finite, an object that a refused call has spoilt, a crash, a hang. The cases run in a process of their own,
-so that a crash can be told, and go on after it. Prints findings, and fails if there is one.
+A case may end with a right answer, or with an expected error: one of fedsuplin's own from a public
+function, or one of a few built-in types from a compiled one. Anything else is a finding: another
+exception, a warning of NumPy that numbers were lost, a number that is not finite, an object that a
+refused call has damaged, a crash, a hang. The cases run in a process of their own, so that crashes
+are reported and the others still run. Prints findings, and fails if there is one.
 """
 
 from __future__ import annotations
@@ -61,14 +63,14 @@ PLAIN = (
 HANG = 30.0  # seconds without a new case; the slowest take milliseconds
 DIM, ARMS, CLIENTS, HORIZON = 3, 5, 2, 12
 LANES = norms.pad(ARMS)
-ARENA = np.random.default_rng(0).uniform(-0.5, 0.5, 4096)  # what good numbers are cut from
+ARENA = np.random.default_rng(0).uniform(-0.5, 0.5, 4096)  # good numbers are slices of it
 
 
 class Finding(Exception):
     """An answer that is wrong."""
 
 
-# --- arguments ------------------------------------------------------------------------------------------------------------
+# --- arguments ---
 
 
 class Subclass(np.ndarray):
@@ -76,7 +78,7 @@ class Subclass(np.ndarray):
 
 
 class Sized:
-    """Has the looks of an array, and none of its substance."""
+    """Looks like an array, and is none."""
 
     shape, dtype, ndim = (HORIZON, ARMS, DIM), np.dtype(float), 3
 
@@ -165,7 +167,7 @@ SPECIAL = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e-320, 3.0, -0.0]
 
 
 def some_shape(r: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Mostly the shape that fits."""
+    """Return a shape, mostly the one that fits."""
     if r.random() < 0.75:
         return shape
     sizes, kind = list(shape), r.randrange(5)
@@ -182,7 +184,7 @@ def some_shape(r: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def good(r: random.Random, shape: tuple[int, ...], dtype: str = "f8") -> np.ndarray:
-    """Contiguous, writeable, finite; small enough for contexts."""
+    """Return a contiguous, writeable array of finite numbers, small enough for contexts."""
     size = math.prod(shape)
     start = r.randrange(max(1, len(ARENA) - size))
     if size > len(ARENA):
@@ -194,8 +196,8 @@ def whole(r: random.Random, shape: tuple[int, ...], dtype: str, below: int) -> n
     return np.array([r.randrange(below) for _ in range(math.prod(shape))], dtype).reshape(shape)
 
 
-def misaligned(array: np.ndarray) -> np.ndarray:
-    """The same numbers, one byte further on."""
+def misalign(array: np.ndarray) -> np.ndarray:
+    """Return the same numbers, one byte further on in memory."""
     room = np.zeros(array.nbytes + 1, np.uint8)
     there = room[1:].view(array.dtype) if array.size else array
     if not array.size:
@@ -206,7 +208,7 @@ def misaligned(array: np.ndarray) -> np.ndarray:
 
 
 def huge(array: np.ndarray) -> np.ndarray:
-    """A shape that no memory holds, all of it one number."""
+    """Return an array of one number whose shape is larger than any memory."""
     shape = (2**40, *array.shape[1:]) if array.ndim else (2**40,)
     return np.broadcast_to(
         array.reshape(-1)[:1].reshape((1,) * len(shape))
@@ -222,7 +224,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 
 def layout(r: random.Random, array: np.ndarray) -> np.ndarray:
-    """The same numbers, differently laid out; rarely a huge shape of one of them."""
+    """Return the same numbers in another memory layout; rarely a huge array of one of them."""
     kind = r.randrange(24)
     if kind == 0:
         return np.asfortranarray(array)
@@ -233,7 +235,7 @@ def layout(r: random.Random, array: np.ndarray) -> np.ndarray:
     if kind == 3 and array.ndim:
         return np.ascontiguousarray(array[..., ::-1])[..., ::-1]
     if kind == 4 and array.dtype != object:
-        return misaligned(array)
+        return misalign(array)
     if kind == 5:
         return read_only(array)
     if kind == 6 and array.ndim:
@@ -256,7 +258,7 @@ def layout(r: random.Random, array: np.ndarray) -> np.ndarray:
 def array(
     r: random.Random, shape: tuple[int, ...], dtype: str | None = None, below: int | None = None
 ):
-    """An argument where an array of this shape is wanted: in two cases of three close to right."""
+    """Return an argument for an array of this shape: nearly right in two of three cases."""
     if r.random() < 0.04:
         return r.choice(JUNK)
     shape = some_shape(r, shape)
@@ -286,28 +288,31 @@ def number(r: random.Random, usual):
     return usual if r.random() < 0.7 else r.choice(NUMBERS)
 
 
-# --- what is allowed ----------------------------------------------------------------------------------------------------------
+# --- what is allowed ---
 
 
-def public(function):
-    """A target whose errors must be fedsuplin's own."""
+def mark_public(function):
+    """Mark a target whose errors must be fedsuplin's own."""
     function.allowed = (fsl.FedsuplinError,)
     return function
 
 
-def compiled(function):
+def mark_compiled(function):
+    """Mark a target of the compiled core, which may raise built-in errors."""
     function.allowed = PLAIN
     return function
 
 
-def must(truth, what: str) -> None:
+def require(truth, what: str) -> None:
+    """Raise a Finding unless this is true."""
     if not truth:
         raise Finding(what)
 
 
-def finite(what: str, *arrays) -> None:
+def require_finite(what: str, *arrays) -> None:
+    """Check that all numbers are finite."""
     for each in arrays:
-        must(each is None or np.isfinite(each).all(), f"{what}: not finite")
+        require(each is None or np.isfinite(each).all(), f"{what}: not finite")
 
 
 @functools.cache
@@ -317,18 +322,21 @@ def algorithm(
     return fsl.make(variant, dim=dim, n_arms=n_arms, n_clients=n_clients, horizon=1000)
 
 
-def looks_right(result: fsl.RunResult) -> None:
-    finite("a result", result.regret, result.reward, result.uniform_regret, result.client_regret)
-    must(
+def check_result(result: fsl.RunResult) -> None:
+    """Check that a result is finite, and that its counts add up."""
+    require_finite(
+        "a result", result.regret, result.reward, result.uniform_regret, result.client_regret
+    )
+    require(
         result.n_pulls == result.layer_pulls.sum() == result.pulls[-1],
         "a result's counts do not add up",
     )
 
 
-# --- public targets ---------------------------------------------------------------------------------------------------------
+# --- public targets ---
 
 
-@public
+@mark_public
 def array_problem(r):
     given = {
         "contexts": array(r, (HORIZON, ARMS, DIM)),
@@ -350,9 +358,9 @@ def array_problem(r):
         "noise_scale": maybe(r, 0.1, lambda: number(r, 0.1)),
     }
     problem = fsl.ArrayProblem(**given, scale_contexts=r.random() < 0.3)
-    must(problem.horizon <= HORIZON + 3, "a horizon from nowhere")
+    require(problem.horizon <= HORIZON + 3, "a horizon from nowhere")
     chunk = problem.stream(problem.horizon, None).take(problem.horizon)
-    finite(
+    require_finite(
         "a chunk",
         chunk.contexts,
         chunk.noise,
@@ -369,13 +377,15 @@ def array_problem(r):
     expected = np.where(there[:, :, None], np.asarray(given["contexts"], float), 0).transpose(
         0, 2, 1
     )
-    must(
+    require(
         np.allclose(chunk.contexts[:, :, : problem.n_arms], expected * problem._scale),
         "contexts are not those given",
     )
-    must(np.array_equal(chunk.clients, np.asarray(given["clients"])), "clients are not those given")
+    require(
+        np.array_equal(chunk.clients, np.asarray(given["clients"])), "clients are not those given"
+    )
     if r.random() < 0.05 and problem.n_clients < 1000:
-        looks_right(fsl.run("async", problem))
+        check_result(fsl.run("async", problem))
 
 
 def some_chunk(r) -> dict:
@@ -394,12 +404,12 @@ def some_chunk(r) -> dict:
     return given | {"mask": maybe(r, 0.2, lambda: array(r, (HORIZON, ARMS), "?", 2))}
 
 
-@public
+@mark_public
 def chunk_of(r):
     given = some_chunk(r)
     chunk = Chunk.of(**given)
     n, n_arms, dim = np.shape(given["contexts"])
-    must(chunk.contexts.shape == (n, dim, norms.pad(n_arms)), "a chunk of another shape")
+    require(chunk.contexts.shape == (n, dim, norms.pad(n_arms)), "a chunk of another shape")
     for name, dtype in (
         ("contexts", "f8"),
         ("clients", "i4"),
@@ -412,8 +422,10 @@ def chunk_of(r):
         fits = values is None or (
             values.dtype == dtype and values.flags.c_contiguous and values.flags.aligned
         )
-        must(fits, f"the chunk's {name} is not as the engine wants it")
-    must(np.array_equal(chunk.clients, np.asarray(given["clients"])), "clients are not those given")
+        require(fits, f"the chunk's {name} is not as the engine wants it")
+    require(
+        np.array_equal(chunk.clients, np.asarray(given["clients"])), "clients are not those given"
+    )
 
 
 class OwnStream(Stream):
@@ -434,16 +446,16 @@ class OwnProblem(Problem):
         return OwnStream([self._chunk])
 
 
-@public
+@mark_public
 def own_stream(r):
-    """A stream whose chunk is of `Chunk.of`, or made by hand."""
+    """Play a stream whose chunk comes from `Chunk.of`, or is made by hand."""
     chunk = Chunk.of(**some_chunk(r)) if r.random() < 0.5 else raw_chunk(r)
     variant = r.choice(["async", "async", "oful", "sync", "uniform"])
-    looks_right(fsl.run(variant, OwnProblem(chunk if r.random() < 0.97 else r.choice(JUNK))))
+    check_result(fsl.run(variant, OwnProblem(chunk if r.random() < 0.97 else r.choice(JUNK))))
 
 
 def raw_chunk(r) -> Chunk:
-    """In the engine's layout, or nearly."""
+    """Return a chunk in the engine's layout, or nearly."""
     contexts = array(r, (HORIZON, DIM, LANES))
     if (
         isinstance(contexts, np.ndarray)
@@ -465,7 +477,7 @@ def raw_chunk(r) -> Chunk:
     return Chunk(**given, mask=maybe(r, 0.2, lambda: array(r, (HORIZON, LANES), "u1", 2)))
 
 
-@public
+@mark_public
 def synthetic(r):
     given = (
         {"dim": number(r, DIM), "n_arms": number(r, ARMS), "n_clients": number(r, CLIENTS)}
@@ -494,18 +506,18 @@ def synthetic(r):
     problem = fsl.SyntheticProblem(**given)
     if problem.dim * problem.n_arms * problem.n_clients < 10_000:
         chunk = problem.stream(10, None).take(4)
-        finite("a chunk", chunk.contexts, chunk.noise, chunk.sigma)
+        require_finite("a chunk", chunk.contexts, chunk.noise, chunk.sigma)
 
 
-@public
+@mark_public
 def fixed_arms(r):
     given = {"arms": maybe(r, 0.7, lambda: array(r, r.choice([(ARMS, DIM), (CLIENTS, ARMS, DIM)])))}
     given |= {"thetas": maybe(r, 0.4, lambda: array(r, (ARMS, DIM))), "own_arms": r.random() < 0.5}
     chunk = fsl.FixedArmsProblem(DIM, ARMS, CLIENTS, **given).stream(10, None).take(4)
-    finite("a chunk", chunk.contexts, chunk.noise, chunk.sigma, chunk.rewards)
+    require_finite("a chunk", chunk.contexts, chunk.noise, chunk.sigma, chunk.rewards)
 
 
-@public
+@mark_public
 def makes(r):
     names = [
         "delta",
@@ -525,10 +537,10 @@ def makes(r):
     made = fsl.make("async", **given)
     if isinstance(made, fsl.Doubling):  # a horizon of None
         made = made.algorithm(r.randrange(-1, 42))
-    finite("radii and widths", np.asarray(made.radii), np.asarray(made.target_widths))
+    require_finite("radii and widths", np.asarray(made.radii), np.asarray(made.target_widths))
 
 
-# --- live ----------------------------------------------------------------------------------------------------------------------
+# --- live ---
 
 
 def live_variant(r) -> fsl.Algorithm:
@@ -536,7 +548,7 @@ def live_variant(r) -> fsl.Algorithm:
 
 
 def refused(call, *arguments) -> bool:
-    """Was it refused, with an error of the family?"""
+    """Return whether a call was refused with an error of fedsuplin."""
     try:
         call(*arguments)
     except fsl.FedsuplinError:
@@ -544,19 +556,21 @@ def refused(call, *arguments) -> bool:
     return False
 
 
-def is_well(client: fsl.Client) -> None:
-    """Whatever was refused before: it chooses and learns."""
+def check_client(client: fsl.Client) -> None:
+    """Check that a client still chooses and learns after refused calls."""
     for s in range(client.algorithm.n_layers):
-        finite("a client", *(value for name, value in client.layer(s).items() if name != "quiet"))
+        require_finite(
+            "a client", *(value for name, value in client.layer(s).items() if name != "quiet")
+        )
     client.observe(client.select(good(CALM, (ARMS, DIM))), 0.1)
 
 
 CALM = random.Random(0)
 
 
-@public
+@mark_public
 def client(r):
-    """A few calls in a row, most of them right, and then it must still be well."""
+    """Make a few calls, most of them right; then the client must still work."""
     known, server = live_variant(r), None
     one = fsl.Client(
         known,
@@ -581,14 +595,14 @@ def client(r):
         elif kind == 4:
             one.upload()
             server = server or fsl.Server(known)
-            refused(one.apply, spoilt(r, server.download(range(known.n_layers))))
+            refused(one.apply, spoil(r, server.download(range(known.n_layers))))
         else:
             refused(one.apply, r.choice(JUNK))
-    is_well(one)
+    check_client(one)
 
 
-def spoilt(r, message):
-    """A message with one field of somebody else's; or as it was."""
+def spoil(r, message):
+    """Return a message with one wrong field, or as it was."""
     if r.random() < 0.3:
         return message
     n, packed = len(message.layers), DIM * (DIM + 1) // 2
@@ -606,7 +620,7 @@ def spoilt(r, message):
     return dataclasses.replace(message, **{field: made})
 
 
-@public
+@mark_public
 def server(r):
     known = live_variant(r)
     n_layers, packed = known.n_layers, DIM * (DIM + 1) // 2
@@ -625,7 +639,7 @@ def server(r):
             np.full(len(layers), 9),
             tuple(int(s) for s in layers),
         )
-        return spoilt(r, sent) if r.random() < 0.7 else sent
+        return spoil(r, sent) if r.random() < 0.7 else sent
 
     for _ in range(2):
         before = [server.layer(s)["gram"] for s in range(n_layers)]
@@ -635,15 +649,17 @@ def server(r):
         else:
             no = refused(server.merge, upload(0) if r.random() < 0.95 else r.choice(JUNK))
         after = [server.layer(s) for s in range(n_layers)]
-        must(
+        require(
             not no or all(np.array_equal(b, a["gram"]) for b, a in zip(before, after, strict=True)),
             "a refused upload changed something",
         )
         for layer in after:
-            finite("a server", layer["gram"], layer["inverse"], layer["moment"], layer["theta_hat"])
+            require_finite(
+                "a server", layer["gram"], layer["inverse"], layer["moment"], layer["theta_hat"]
+            )
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------
+# --- files ---
 
 
 @functools.cache
@@ -661,7 +677,7 @@ def contents_of(body: bytes) -> dict:
 
 @functools.cache
 def kept_run(variant: str) -> tuple[bytes, dict]:
-    """The bytes of a checkpoint in mid-run, and its arrays."""
+    """Return the bytes of a checkpoint in mid-run, and its arrays."""
     path = folder() / "kept"
     problem = file_problem(variant)
 
@@ -672,15 +688,8 @@ def kept_run(variant: str) -> tuple[bytes, dict]:
         raise Enough
 
     with contextlib.suppress(Enough):
-        fsl.run(
-            variant,
-            problem,
-            horizon=200,
-            record="all",
-            checkpoint=path,
-            checkpoint_every=100,
-            progress=stop,
-        )
+        options = {"checkpoint": path, "checkpoint_every": 100, "progress": stop}
+        fsl.run(variant, problem, horizon=200, record="all", **options)
     content = path.read_bytes()
     path.unlink()
     return content, contents_of(content.split(b"\n", 2)[2])
@@ -691,8 +700,8 @@ def file_problem(variant: str):
     return kind(DIM, ARMS, CLIENTS, seed=1)
 
 
-def damaged(r, content: bytes) -> bytes:
-    """Bytes changed, cut, doubled or put in."""
+def damage(r, content: bytes) -> bytes:
+    """Return the bytes with some changed, cut, doubled or inserted."""
     kind, at = r.randrange(4), r.randrange(len(content))
     if kind == 0:
         return content[:at]
@@ -704,13 +713,13 @@ def damaged(r, content: bytes) -> bytes:
     return bytes(changed)
 
 
-def signed(body: bytes) -> bytes:
-    """As a checkpoint that is whole, whatever is in it."""
+def sign(body: bytes) -> bytes:
+    """Return these bytes as a checkpoint with a right digest."""
     return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def forged(r, arrays: dict) -> bytes:
-    """A whole checkpoint, one of whose arrays is somebody's own."""
+def forge(r, arrays: dict) -> bytes:
+    """Return a checkpoint with a right digest and one forged array."""
     changed, name = dict(arrays), r.choice(list(arrays))
     values = changed[name]
     if r.random() < 0.6 and values.size and values.dtype.kind in "fiu":
@@ -727,7 +736,7 @@ def forged(r, arrays: dict) -> bytes:
         )
     out = io.BytesIO()
     np.savez(out, **changed)
-    return signed(out.getvalue())
+    return sign(out.getvalue())
 
 
 def some_integer(r, dtype) -> int:
@@ -736,25 +745,25 @@ def some_integer(r, dtype) -> int:
     return min(max(value, limits.min), limits.max)
 
 
-@public
+@mark_public
 def checkpoint_bytes(r):
     content, _ = kept_run("async")
     path = folder() / "c"
     if r.random() < 0.5:
-        path.write_bytes(damaged(r, content))
+        path.write_bytes(damage(r, content))
     else:
-        path.write_bytes(signed(damaged(r, content.split(b"\n", 2)[2])))
+        path.write_bytes(sign(damage(r, content.split(b"\n", 2)[2])))
     read_archive(path)
 
 
-@public
+@mark_public
 def checkpoint_forged(r):
-    """A file whose digest is right: the run refuses it, or ends with numbers that are finite."""
+    """Resume from a forged file: the run refuses it, or ends with finite numbers."""
     variant = r.choice(["async", "sync", "oful", "pe", "fed-pe", "async-linucb"])
     path = folder() / "f"
-    path.write_bytes(forged(r, kept_run(variant)[1]))
+    path.write_bytes(forge(r, kept_run(variant)[1]))
     result = fsl.run(variant, file_problem(variant), horizon=200, record="all", checkpoint=path)
-    finite("a resumed result", result.regret, result.reward)
+    require_finite("a resumed result", result.regret, result.reward)
 
 
 @functools.cache
@@ -764,14 +773,14 @@ def kept_result() -> bytes:
     return path.read_bytes()
 
 
-@public
+@mark_public
 def result_bytes(r):
     path = folder() / "r.npz"
     if r.random() < 0.6:
-        path.write_bytes(damaged(r, kept_result()))
+        path.write_bytes(damage(r, kept_result()))
     else:
         arrays = contents_of(kept_result())
-        path.write_bytes(forged(r, arrays).split(b"\n", 2)[2])
+        path.write_bytes(forge(r, arrays).split(b"\n", 2)[2])
     repr(fsl.RunResult.load(path))
 
 
@@ -788,21 +797,21 @@ def kept_client() -> dict:
     return contents_of(content.split(b"\n", 2)[2])
 
 
-@public
+@mark_public
 def client_file(r):
     path = folder() / "l"
-    path.write_bytes(forged(r, kept_client()))
+    path.write_bytes(forge(r, kept_client()))
     one = fsl.Client.load(path, algorithm())
     for number in list(one._open):
         refused(one.observe, number, 0.1)
     refused(one.apply, fsl.Server(algorithm()).download(range(algorithm().n_layers)))
-    is_well(one)
+    check_client(one)
 
 
-# --- compiled --------------------------------------------------------------------------------------------------------------
+# --- compiled ---
 
 
-@compiled
+@mark_compiled
 def pack(r):
     contexts, mask = array(r, (4, ARMS, DIM)), maybe(r, 0.5, lambda: array(r, (4, ARMS), "u1", 2))
     out = array(r, (4, DIM, r.choice([LANES, ARMS, LANES + 4])))
@@ -816,14 +825,14 @@ def pack(r):
     ):
         there = np.ones(contexts.shape[:2], bool) if mask is None else np.asarray(mask) != 0
         expected = np.where(there[:, :, None], scale * np.asarray(contexts), 0).transpose(0, 2, 1)
-        must(
+        require(
             np.array_equal(out[:, :, : contexts.shape[1]], expected)
             and not out[:, :, contexts.shape[1] :].any(),
             "packed wrongly",
         )
 
 
-@compiled
+@mark_compiled
 def mean_rewards(r):
     contexts, theta = array(r, (4, DIM, LANES)), array(r, (DIM,))
     kernels = (
@@ -833,10 +842,10 @@ def mean_rewards(r):
         found = norms.mean_rewards(contexts, theta, kernels)
         expected = np.einsum("tdk,d->tk", contexts, np.asarray(theta)[: contexts.shape[1]])
         usual = np.isfinite(expected) & (np.abs(expected) < 1e300)
-        must(np.allclose(found[usual], expected[usual]), "wrong means")
+        require(np.allclose(found[usual], expected[usual]), "wrong means")
 
 
-@compiled
+@mark_compiled
 def norms_and_estimates(r):
     ld = norms.pad(DIM)
     inverse, theta, contexts = (
@@ -847,23 +856,23 @@ def norms_and_estimates(r):
     norm, estimate = norms.norms_and_estimates(
         inverse, theta, contexts, r.choice([None, "generic"])
     )
-    must(len(norm) == len(estimate) == contexts.shape[1], "of another length")
+    require(len(norm) == len(estimate) == contexts.shape[1], "of another length")
 
 
-@compiled
+@mark_compiled
 def permutation(r):
     size = number(r, r.randrange(1, 40))
     start, stop = number(r, 0), number(r, r.randrange(1, 20))
     if isinstance(stop, int) and not isinstance(stop, bool) and abs(stop) > 10_000:
         start, stop, size = stop - 5, stop, r.choice([stop, stop + 3])
     found = keyed_permutation(start, stop, size, number(r, 3))
-    must(
+    require(
         len(set(found.tolist())) == len(found) and (not len(found) or found.min() >= 0),
         "no permutation",
     )
 
 
-@compiled
+@mark_compiled
 def source(r):
     d, n_arms = number(r, DIM), number(r, ARMS)
     made = ContextSource(np.random.SeedSequence(1), d, n_arms, r.choice([None, False, True]))
@@ -873,7 +882,7 @@ def source(r):
             out, lengths = array(r, (4, DIM, LANES)), maybe(r, 0.5, lambda: array(r, (4, ARMS)))
             with contextlib.suppress(*PLAIN):
                 made.fill(out, lengths)
-                must(
+                require(
                     lengths is not None or np.isfinite(np.asarray(out)).all(),
                     "contexts that are not finite",
                 )
@@ -888,14 +897,14 @@ def source(r):
                 )
         else:
             with contextlib.suppress(*PLAIN):
-                finite(
+                require_finite(
                     "normals", made.normals(r.choice([20, 1, 0, -1, None, 2.5, 2**63, 2**62, "1"]))
                 )
 
 
-@compiled
+@mark_compiled
 def play(r):
-    """Chunks of every kind, straight into an engine."""
+    """Give chunks of every kind to an engine."""
     engine = Engine(
         algorithm(r.choice(["async", "sync", "oful", "uniform", "robust"])),
         kernels=r.choice([None, "generic"]),
@@ -903,9 +912,9 @@ def play(r):
     for _ in range(2):
         with contextlib.suppress(*PLAIN):
             status, _ = engine.play(raw_chunk(r), number(r, 0) if r.random() < 0.2 else 0)
-            must(isinstance(status, str), "no word")
+            require(isinstance(status, str), "no word")
     if engine.totals_now["pulls"]:
-        must(
+        require(
             engine.totals_now["pulls"] == engine.layer_pulls.sum() == engine.client_pulls.sum(),
             "counts do not add up",
         )
@@ -916,7 +925,7 @@ def good_chunk() -> Chunk:
     return fsl.SyntheticProblem(DIM, ARMS, CLIENTS, seed=2).stream(40, None).take(40)
 
 
-@compiled
+@mark_compiled
 def record_into(r):
     engine = Engine(algorithm())
     for _ in range(2):
@@ -934,7 +943,7 @@ def record_into(r):
                 array(r, (rows, 5), "i8", 5),
                 maybe(r, 0.5, lambda: array(r, (40, 3), "i4", 3)),
             )
-    must(engine.play(good_chunk())[0] == "done", "it does not play")
+    require(engine.play(good_chunk())[0] == "done", "it does not play")
 
 
 @functools.cache
@@ -942,7 +951,7 @@ def kept_state(variant: str) -> dict:
     return kept_run(variant)[1]
 
 
-@compiled
+@mark_compiled
 def restores(r):
     variant = r.choice(["async", "sync", "async-linucb", "variance"])
     known = algorithm_of_run(variant)
@@ -966,7 +975,7 @@ def restores(r):
         np.zeros((240, 3), np.int32),
     )
     engine.play(good_chunk())
-    must(set(state_of(engine)) <= set(state), "another state")
+    require(set(state_of(engine)) <= set(state), "another state")
 
 
 @functools.cache
@@ -976,9 +985,9 @@ def algorithm_of_run(variant: str) -> fsl.Algorithm:
     return prepare_algorithm(variant, file_problem(variant), 200, {})[0]
 
 
-@compiled
+@mark_compiled
 def live(r):
-    """The compiled client and server, without what Python checks before them."""
+    """Call the compiled client and server without the checks of the Python classes."""
     engine = Live(live_variant(r))
     n_layers = live_variant(r).n_layers
     eye = np.eye(DIM)
@@ -1011,7 +1020,7 @@ def live(r):
 
 
 def update(r, layer):
-    """Layers, ΔA and Δb, as they should be half of the time."""
+    """Return layers, ΔA and Δb; right in half of the cases."""
     if r.random() < 0.5:
         return np.array([layer], np.int64), pack_upper(np.eye(DIM))[None], np.full((1, DIM), 0.1)
     n = r.randrange(3)
@@ -1029,7 +1038,7 @@ TWO = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_double, ctypes.c_double, ctypes.c_
 )
 
 
-@compiled
+@mark_compiled
 def rule(r):
     kind = r.randrange(3)
     if kind == 0:
@@ -1042,7 +1051,7 @@ def rule(r):
                 array(r, (n_layers,)),
                 number(r, 0.5),
             )
-            must(isinstance(arm, int), "no arm")
+            require(isinstance(arm, int), "no arm")
         else:
             asked(*(number(r, 0.5) for _ in range(2)))
     elif kind == 1:
@@ -1059,24 +1068,26 @@ def rule(r):
 
 
 WEIGHTS = {
-    array_problem: 8, chunk_of: 10, own_stream: 3, synthetic: 5, fixed_arms: 3, makes: 4, client: 3, server: 2,
-    checkpoint_bytes: 3, checkpoint_forged: 0.7, result_bytes: 2, client_file: 0.7, pack: 12, mean_rewards: 12,
-    norms_and_estimates: 8, permutation: 8, source: 6, play: 6, record_into: 4, restores: 3, live: 6, rule: 8,
+    array_problem: 8, chunk_of: 10, own_stream: 3, synthetic: 5, fixed_arms: 3, makes: 4, client: 3,
+    server: 2, checkpoint_bytes: 3, checkpoint_forged: 0.7, result_bytes: 2, client_file: 0.7,
+    pack: 12, mean_rewards: 12, norms_and_estimates: 8, permutation: 8, source: 6, play: 6,
+    record_into: 4, restores: 3, live: 6, rule: 8,
 }  # fmt: skip
 TARGETS = {target.__name__: target for target in WEIGHTS}
 
 
-# --- cases ----------------------------------------------------------------------------------------------------------------------
+# --- cases ---
 
 
-def chosen(seed: int, case: int, only: str) -> tuple:
+def choose_target(seed: int, case: int, only: str) -> tuple:
+    """Choose the target of a case, and make its generator."""
     r = random.Random(f"{seed} {case}")
     return (TARGETS[only] if only else r.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]), r
 
 
 def play_case(seed: int, case: int, only: str = "") -> str:
-    """ "accepted" or "refused"; anything else that happens is raised."""
-    target, r = chosen(seed, case, only)
+    """Play a case and return "accepted" or "refused"; anything else is raised."""
+    target, r = choose_target(seed, case, only)
     try:
         target(r)
     except Finding:
@@ -1086,14 +1097,14 @@ def play_case(seed: int, case: int, only: str = "") -> str:
     return "accepted"
 
 
-def strict() -> None:
-    """A warning says that numbers were lost; a run that was cut says so in a warning of its own."""
+def turn_warnings_into_errors() -> None:
+    """Turn warnings into errors: one of NumPy may mean that numbers were lost."""
     warnings.simplefilter("error")
     np.seterr(all="ignore")
 
 
 class Progress:
-    """Numbers that the process with the cases writes and the one that watches it reads."""
+    """The number of the current case, shared between the player and the process that watches it."""
 
     def __init__(self):
         self._shared = mmap.mmap(-1, 8)
@@ -1106,12 +1117,12 @@ class Progress:
 
 
 def play_cases(seed: int, cases: range, only: str, progress: Progress, out) -> None:
-    """Writes a line for each finding, and at the end how many cases of each target were accepted and refused."""
-    strict()
+    """Write a line per finding, and at the end the counts of each target."""
+    turn_warnings_into_errors()
     counts: Counter = Counter()
     for case in cases:
         progress.set(case)
-        name = chosen(seed, case, only)[0].__name__
+        name = choose_target(seed, case, only)[0].__name__
         try:
             counts[name, play_case(seed, case, only)] += 1
         except (KeyboardInterrupt, SystemExit):
@@ -1120,7 +1131,8 @@ def play_cases(seed: int, cases: range, only: str, progress: Progress, out) -> N
             counts[name, "FOUND"] += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             print(
-                f"{name} {type(error).__name__}: {str(error)[:200]} ({Path(place.filename).name}:{place.lineno}) --case {case}",
+                f"{name} {type(error).__name__}: {str(error)[:200]} "
+                f"({Path(place.filename).name}:{place.lineno}) --case {case}",
                 file=out,
             )
     for (name, how), count in sorted(counts.items()):
@@ -1128,8 +1140,8 @@ def play_cases(seed: int, cases: range, only: str, progress: Progress, out) -> N
     out.flush()
 
 
-def watched(seed: int, cases: range, only: str, path: Path) -> int | None:
-    """Play cases in a process of their own; if it crashes or hangs, the case at which it did."""
+def play_in_process(seed: int, cases: range, only: str, path: Path) -> int | None:
+    """Play cases in a process of their own; return the case at which it crashed or hung, if any."""
     progress = Progress()
     progress.set(cases.start)
     child = os.fork()
@@ -1158,14 +1170,14 @@ def watched(seed: int, cases: range, only: str, path: Path) -> int | None:
 
 
 def main(cases: int, seed: int, only: str, batch: int = 20_000) -> int:
-    """How many findings."""
+    """Play all cases, print the findings and return their number."""
     began, crashes = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "found"
         path.touch()
         for first in range(0, cases, batch):
             part = range(first, min(first + batch, cases))
-            while part and (at := watched(seed, part, only, path)) is not None:
+            while part and (at := play_in_process(seed, part, only, path)) is not None:
                 crashes.append(at)
                 part = range(at + 1, part.stop)
         lines = path.read_text().splitlines()
@@ -1182,19 +1194,20 @@ def main(cases: int, seed: int, only: str, batch: int = 20_000) -> int:
                 f"{counts[target, how]:>6} {how}" for how in ("accepted", "refused", "FOUND")
             )
         )
-    for line in one_of_a_kind(found):
+    for line in group_findings(found):
         print(line)
     for at in crashes:
-        print(f"{chosen(seed, at, only)[0].__name__} CRASHED or hung: --case {at}")
+        print(f"{choose_target(seed, at, only)[0].__name__} CRASHED or hung: --case {at}")
     minutes = (time.perf_counter() - began) / 60
     print(
-        f"{cases} cases of seed {seed} in {minutes:.1f} minutes: {len(found)} findings, {len(crashes)} crashes or hangs"
+        f"{cases} cases of seed {seed} in {minutes:.1f} minutes: "
+        f"{len(found)} findings, {len(crashes)} crashes or hangs"
     )
     return len(found) + len(crashes)
 
 
-def one_of_a_kind(found: list[str]) -> list[str]:
-    """The first finding of each target, exception and place, with how many there are."""
+def group_findings(found: list[str]) -> list[str]:
+    """Return the first finding of each target, exception and place, with the number of such."""
     kinds: dict[tuple, list[str]] = {}
     for line in found:
         kinds.setdefault(
@@ -1212,8 +1225,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.case is None:
         sys.exit(bool(main(given.cases, given.seed, given.only)))
-    strict()
+    turn_warnings_into_errors()
     print(
-        chosen(given.seed, given.case, given.only)[0].__name__,
+        choose_target(given.seed, given.case, given.only)[0].__name__,
         play_case(given.seed, given.case, given.only),
     )

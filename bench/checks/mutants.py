@@ -1,10 +1,11 @@
-"""Deliberate faults in the kernels, one at a time: the tests must notice every one.
+"""Insert deliberate faults into the kernels, one at a time: the tests must catch every one.
 
 python bench/checks/mutants.py                 all of them, about twenty minutes
-python bench/checks/mutants.py --only norm     those whose name holds that; --list shows the names
+python bench/checks/mutants.py --only norm     those with that in their name; --list shows all
 
-Each fault is put into a copy of the tree, the copy is compiled, and the tests named with the fault run on it; where those pass,
-all tests do. Prints what caught each, and fails if one survives. Needs an environment in which the tests run.
+Each fault is inserted into a copy of the tree, the copy is compiled, and the tests named with the
+fault run on it; if these pass, all tests run. Prints what caught each fault, and fails if one
+survives. Needs an environment in which the tests run.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 EXT = "ext/fedsuplin_ext"
-PLACES = "tests/ext/test_kernels.py::test_every_deliberate_fault_has_its_place_in_the_kernels"  # no fault has, once it is put in
+# This test looks for the code that a fault replaces, so it fails for every fault.
+PLACES = "tests/ext/test_kernels.py::test_every_deliberate_fault_has_its_place_in_the_kernels"
+# Not copied; compiled files are.
 LEFT_BEHIND = shutil.ignore_patterns(
     ".git", "__pycache__", ".hypothesis", ".pytest_cache", ".ruff_cache"
-)  # what is compiled is kept
+)
 
 
 class Mutant(NamedTuple):
+    """A fault: replace `old` by `new` in a file of the compiled core."""
+
     name: str
     file: str
     old: str
     new: str
-    tests: str  # the files in tests/ that should notice, without test_ and .py
+    tests: str  # the test files that should catch it, without test_ and .py
 
 
 MUTANTS = [
@@ -112,7 +117,7 @@ MUTANTS = [
         "twin gram",
     ),
     Mutant(
-        "a snapshot is freed while somebody holds it",
+        "a snapshot is freed while a client holds it",
         "pool.pyx",
         "if s.refs == 0:",
         "if s.refs <= 1:",
@@ -143,8 +148,10 @@ MUTANTS = [
     Mutant(
         "≥ for >: an arm as wide as its target is wide",
         "screening.pyx",
-        "largest > above:\n        return -1\n    for a in range(n):\n        if s.out[a] == 0 and value[a] > above",
-        "largest >= above:\n        return -1\n    for a in range(n):\n        if s.out[a] == 0 and value[a] >= above",
+        "largest > above:\n        return -1\n    for a in range(n):\n"
+        "        if s.out[a] == 0 and value[a] > above",
+        "largest >= above:\n        return -1\n    for a in range(n):\n"
+        "        if s.out[a] == 0 and value[a] >= above",
         "twin",
     ),
     Mutant(
@@ -369,20 +376,23 @@ MUTANTS = [
 ]
 
 
-def environment(tree: Path) -> dict[str, str]:
-    """The copy comes before whatever is installed; the same examples of property tests every time."""
+def make_environment(tree: Path) -> dict[str, str]:
+    """Return an environment that imports the copy and makes property tests repeatable."""
     return os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'ext'}", "CI": "1"}
 
 
 def build(tree: Path) -> None:
+    """Compile a tree in place."""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    done = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tree, env=make_environment(tree), capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"it does not compile:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
 
 
-def original(folder: Path) -> Path:
-    """The tree as it is, compiled. The plugins get their installed name beside the compiled core."""
+def copy_original(folder: Path) -> Path:
+    """Copy and compile the tree; the plugins get their installed name beside the compiled core."""
     tree = folder / "original"
     shutil.copytree(ROOT, tree, ignore=LEFT_BEHIND)
     (tree / "ext" / "fedsuplin_plugins").symlink_to(tree / "plugins")
@@ -394,7 +404,7 @@ def original(folder: Path) -> Path:
     found = subprocess.run(
         [sys.executable, "-c", where],
         cwd=folder,
-        env=environment(tree),
+        env=make_environment(tree),
         capture_output=True,
         text=True,
     )
@@ -403,19 +413,20 @@ def original(folder: Path) -> Path:
     return tree
 
 
-def mutated(mutant: Mutant, source: Path, folder: Path) -> Path:
+def make_mutant(mutant: Mutant, source: Path, folder: Path) -> Path:
+    """Copy the compiled tree, insert the fault and compile the copy."""
     tree = folder / "mutant"
     shutil.rmtree(tree, ignore_errors=True)
-    shutil.copytree(
-        source, tree, symlinks=True, copy_function=shutil.copy2
-    )  # with times: only what changes is compiled
+    # With times, so that only what changes is compiled.
+    shutil.copytree(source, tree, symlinks=True, copy_function=shutil.copy2)
     (tree / "ext" / "fedsuplin_plugins").unlink()
     (tree / "ext" / "fedsuplin_plugins").symlink_to(tree / "plugins")
     file = tree / EXT / mutant.file
     text = file.read_text()
     if text.count(mutant.old) != 1:
         raise SystemExit(
-            f"{mutant.name}: {mutant.old!r} is {text.count(mutant.old)} times in {mutant.file}, it must be there once"
+            f"{mutant.name}: {mutant.old!r} is {text.count(mutant.old)} times in {mutant.file}; "
+            "it must be there once"
         )
     file.write_text(text.replace(mutant.old, mutant.new))
     build(tree)
@@ -423,12 +434,12 @@ def mutated(mutant: Mutant, source: Path, folder: Path) -> Path:
 
 
 def heed_ctrl_c() -> None:
-    """A process started in the background ignores Ctrl-C, and tests of it would fail for that reason."""
+    """Handle Ctrl-C, which a process started in the background ignores: its tests would fail."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def caught_by(tree: Path, files: list[str]) -> str | None:
-    """The first test that fails; a crash or a hang counts. None if all pass."""
+def find_failing_test(tree: Path, files: list[str]) -> str | None:
+    """Return the first test that fails, or a crash or a hang; None if all pass."""
     command = [
         sys.executable,
         "-m",
@@ -443,7 +454,7 @@ def caught_by(tree: Path, files: list[str]) -> str | None:
     ]
     how = {
         "cwd": tree,
-        "env": environment(tree),
+        "env": make_environment(tree),
         "capture_output": True,
         "text": True,
         "timeout": 1800,
@@ -463,46 +474,48 @@ def caught_by(tree: Path, files: list[str]) -> str | None:
 
 
 @functools.cache
-def must_pass(source: Path, file: str) -> None:
-    """A test that fails without a fault catches nothing."""
-    failed = caught_by(source, [file])
+def check_that_it_passes(source: Path, file: str) -> None:
+    """Check that a test file passes without a fault."""
+    failed = find_failing_test(source, [file])
     if failed is not None:
         raise SystemExit(f"{failed} fails without any fault")
 
 
 def find_test_file(name: str) -> str:
-    """The one test file of this name, in whichever folder it lies."""
+    """Return the path of the test file of this name, in any folder."""
     (path,) = (ROOT / "tests").rglob(f"test_{name}.py")
     return str(path.relative_to(ROOT))
 
 
-def try_one(mutant: Mutant, source: Path, folder: Path) -> str | None:
+def try_mutant(mutant: Mutant, source: Path, folder: Path) -> str | None:
+    """Return what catches a fault: the tests named with it, or any; None if it survives."""
     files = [find_test_file(name) for name in mutant.tests.split()]
     for file in files:
-        must_pass(source, file)
-    tree = mutated(mutant, source, folder)
-    expected = caught_by(tree, files)
+        check_that_it_passes(source, file)
+    tree = make_mutant(mutant, source, folder)
+    expected = find_failing_test(tree, files)
     if expected is not None:
         return expected
-    by_chance = caught_by(tree, ["tests"])
+    by_chance = find_failing_test(tree, ["tests"])
     if by_chance is not None and "::" in by_chance:
-        must_pass(source, by_chance.partition("::")[0])
+        check_that_it_passes(source, by_chance.partition("::")[0])
     return by_chance
 
 
 def main(only: str) -> int:
-    """How many survive."""
+    """Try the chosen faults, and return how many survive."""
     chosen = [mutant for mutant in MUTANTS if only in mutant.name or only == mutant.file]
     survivors = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        source = original(folder)
+        source = copy_original(folder)
         for mutant in chosen:
             began = time.perf_counter()
-            caught = try_one(mutant, source, folder)
+            caught = try_mutant(mutant, source, folder)
             survivors += caught is None
             print(
-                f"{mutant.file}: {mutant.name}\n    {caught or 'SURVIVES'}  ({time.perf_counter() - began:.0f} s)",
+                f"{mutant.file}: {mutant.name}\n"
+                f"    {caught or 'SURVIVES'}  ({time.perf_counter() - began:.0f} s)",
                 flush=True,
             )
     print(f"{len(chosen)} faults, {len(chosen) - survivors} caught, {survivors} survive")
@@ -511,7 +524,9 @@ def main(only: str) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="those whose name holds this, or of this file")
+    parser.add_argument(
+        "--only", default="", help="faults with this in their name, or in this file"
+    )
     parser.add_argument("--list", action="store_true", help="show the faults and end")
     arguments = parser.parse_args()
     if arguments.list:

@@ -1,9 +1,9 @@
-"""Error messages that no test provokes: `raise` statements that the tests never came to.
+"""Find error messages that no test provokes: `raise` statements that the tests never reach.
 
-pytest --cov tests && python bench/checks/unprovoked.py     reads what the first one measured; fails if it finds one
+pytest --cov tests && python bench/checks/unprovoked.py     reads the coverage of the tests
 
-What only re-raises (`raise` alone), and KeyboardInterrupt, have no message of their own. What tests provoke in other processes is
-not seen by coverage: ELSEWHERE names those places and the test that does.
+Fails if there is one. A bare `raise` and KeyboardInterrupt have no message of their own. Coverage
+does not see what tests provoke in other processes: ELSEWHERE names those messages and their tests.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from coverage import CoverageData
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE: dict[
-    str, str
-] = {}  # a piece of the message -> the test that provokes it in a process of its own
+# A piece of the message: the test that provokes it in a process of its own.
+ELSEWHERE: dict[str, str] = {}
 
 
-def raises(path: Path) -> list[ast.Raise]:
+def list_raises(path: Path) -> list[ast.Raise]:
+    """Return the `raise` statements of a file that have a message."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = [
         node for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc is not None
@@ -28,13 +28,14 @@ def raises(path: Path) -> list[ast.Raise]:
     return [node for node in found if ast.unparse(node.exc) != "KeyboardInterrupt"]
 
 
-def unprovoked() -> list[str]:
+def find_unprovoked() -> list[str]:
+    """Return the `raise` statements that were never reached, with their places."""
     data = CoverageData(str(ROOT / ".coverage"))
     data.read()
     found = []
     for file in sorted(data.measured_files()):
         path, executed = Path(file), set(data.lines(file) or ())
-        for node in raises(path):
+        for node in list_raises(path):
             text = ast.unparse(node)
             if node.lineno not in executed and not any(piece in text for piece in ELSEWHERE):
                 found.append(f"{path}:{node.lineno}: {text[:110]}")
@@ -42,6 +43,6 @@ def unprovoked() -> list[str]:
 
 
 if __name__ == "__main__":
-    missing = unprovoked()
+    missing = find_unprovoked()
     print("\n".join(missing) or "every error message of the Python code is provoked by a test")
     sys.exit(bool(missing))

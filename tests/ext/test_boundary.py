@@ -1,6 +1,7 @@
-"""Where arrays, files and messages come in: every one is read right or refused, and nothing is written where it should not be.
+"""Arrays, files and messages from outside are read correctly or refused; no memory is damaged.
 
-bench/checks/fuzz.py throws random ones at all of it; here are a few thousand of its cases, and by name what it has found.
+bench/checks/fuzz.py gives random ones to all entry points. Here are a few thousand of its cases,
+and a test for each fault that it has found.
 """
 
 import ctypes
@@ -47,15 +48,15 @@ def chunk(n=12, **changes):
 
 
 def misaligned(array):
-    return fuzz.misaligned(np.asarray(array))
+    return fuzz.misalign(np.asarray(array))
 
 
-# --- random ------------------------------------------------------------------------------------------------------------
+# --- random ---
 
 
 @pytest.mark.parametrize("target", fuzz.TARGETS)
-def test_random_arguments_are_read_right_or_refused(target):
-    """In a process of their own: a crash is then a failure of this test, and of no other."""
+def test_random_arguments_are_read_correctly_or_refused(target):
+    """They run in a process of their own, so that a crash fails only this test."""
     cases = (
         40
         if target in ("checkpoint_forged", "client_file", "own_stream", "server", "client")
@@ -64,7 +65,7 @@ def test_random_arguments_are_read_right_or_refused(target):
     assert fuzz.main(cases, seed=7, only=target) == 0
 
 
-def test_the_fuzzer_tells_crashes_hangs_and_findings(monkeypatch, capsys):
+def test_the_fuzzer_reports_crashes_hangs_and_findings(monkeypatch, capsys):
     def badly(r):
         kind = r.randrange(4)
         if kind == 0:
@@ -74,9 +75,9 @@ def test_the_fuzzer_tells_crashes_hangs_and_findings(monkeypatch, capsys):
             raise SystemError("worse than refused")
         elif kind == 2:
             time.sleep(60)
-        fuzz.finite("an answer", np.array([np.nan]))
+        fuzz.require_finite("an answer", np.array([np.nan]))
 
-    fuzz.public(badly)
+    fuzz.mark_public(badly)
     monkeypatch.setitem(fuzz.TARGETS, "badly", badly)
     monkeypatch.setattr(fuzz, "HANG", 0.5)
     assert fuzz.main(8, seed=0, only="badly") == 8
@@ -88,7 +89,7 @@ def test_the_fuzzer_tells_crashes_hangs_and_findings(monkeypatch, capsys):
     )
 
 
-# --- the compiled functions, which Python calls with what it has checked, and others with what they like -----------------
+# --- compiled functions, which plugins may call with unchecked arguments ---
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_packing_into_too_little_room_is_refused(given, mask, out):
         )
 
 
-def test_zeros_for_no_arms_at_all_need_a_right_address_too():
+def test_empty_arrays_are_aligned_too():
     with pytest.raises(ValueError, match="out must begin at a multiple"):
         norms.pack(np.ones((4, 0, 3)), None, 1.0, misaligned(np.zeros((4, 3, 4))))
 
@@ -120,7 +121,7 @@ def test_mean_rewards_need_as_long_a_theta_and_whole_vectors():
         norms.mean_rewards(np.zeros((4, 3, 7)), np.zeros(3))
 
 
-def test_numbers_between_two_addresses_are_refused_by_compiled_code_and_copied_by_python():
+def test_misaligned_arrays_are_refused_by_compiled_code_and_copied_by_python():
     with pytest.raises(ValueError, match="must begin at a multiple"):
         norms.mean_rewards(misaligned(np.zeros((4, 3, 8))), np.zeros(3))
     with pytest.raises(ValueError, match="must begin at a multiple"):
@@ -159,9 +160,7 @@ def test_numbers_between_two_addresses_are_refused_by_compiled_code_and_copied_b
         ([-1], (1, 6), (1, 3), "layer -1 of"),
     ],
 )
-def test_uploads_that_do_not_fit_the_servers_engine_change_nothing_of_it(
-    layers, grams, moments, why
-):
+def test_uploads_that_do_not_fit_leave_the_server_unchanged(layers, grams, moments, why):
     engine = Live(make())
     good = np.zeros(1, np.int64), np.ones((1, 6)) * [1, 0, 0, 1, 0, 1], np.ones((1, 3))
     before = engine.sums()
@@ -173,7 +172,7 @@ def test_uploads_that_do_not_fit_the_servers_engine_change_nothing_of_it(
     np.testing.assert_array_equal(engine.sums()[1][0], [2, 2, 2])
 
 
-def test_uploads_of_which_one_layer_can_not_be_are_refused_with_all_layers_as_often_as_they_come():
+def test_an_upload_with_one_impossible_layer_is_refused_completely_every_time():
     engine, before = Live(make()), Live(make()).sums()
     not_definite = np.array([1, 0, 0, 1, 0, 1.0]), np.array([-1e3, 0, 0, 1, 0, 1.0])
     used = set()
@@ -186,18 +185,18 @@ def test_uploads_of_which_one_layer_can_not_be_are_refused_with_all_layers_as_of
 
 
 @pytest.mark.parametrize("name", ["clients", "noise", "sigma"])
-def test_a_chunk_without_what_every_pull_needs_is_refused(name):
+def test_an_incomplete_chunk_is_refused(name):
     with pytest.raises(ValueError, match=f"the chunk's {name} do not fit"):
         Engine(make()).play(chunk(**{name: None}))
 
 
-def test_a_chunk_can_not_be_played_from_before_its_beginning():
+def test_a_chunk_cannot_be_played_from_a_negative_start():
     with pytest.raises(ValueError, match="from round 0 on or later, not from -3"):
         Engine(make()).play(chunk(), -3)
 
 
 def test_recording_takes_all_arrays_or_none():
-    """Else rows would be written past the arrays of the call before."""
+    """Otherwise rows would be written past the end of the earlier arrays."""
     engine = Engine(make())
     sums, counts = np.zeros((2, 3)), np.zeros((2, 5), np.int64)
     engine.record_into(np.arange(1, 3), sums, counts)
@@ -215,7 +214,7 @@ def test_a_source_of_contexts_has_arms_and_a_dimension():
 
 
 def test_contexts_are_finite_wherever_their_source_is():
-    """Numbers near the generators' zero give a normal of exactly 0, and an arm of no length."""
+    """Numbers near the generators' zero give a normal of exactly 0, and an arm of length 0."""
     source, out = ContextSource(np.random.SeedSequence(0), 1, 2), np.zeros((3, 1, 4))
     source.position = np.ones(STATE_WORDS, np.uint64)
     source.fill(out)
@@ -226,7 +225,7 @@ def test_contexts_are_finite_wherever_their_source_is():
         source.position = words
 
 
-# --- a state from a file ------------------------------------------------------------------------------------------------
+# --- a state from a file ---
 
 
 def played(variant="async", **parameters):
@@ -259,7 +258,7 @@ def played(variant="async", **parameters):
         ("sums", 3, np.nan, "its budget must be a number"),
     ],
 )
-def test_numbers_that_no_engine_has_are_refused(name, at, value, words):
+def test_values_that_no_engine_can_have_are_refused(name, at, value, words):
     algorithm, state = played(trigger="never")
     if words.startswith("dense"):
         state["pending_marks"][0, 0] = 0
@@ -275,14 +274,14 @@ def test_an_eager_clients_state_has_its_own_inverse():
         restore(Engine(algorithm), state)
 
 
-def test_arrays_of_another_layout_are_refused_before_anything_is_read_from_them():
+def test_arrays_of_another_layout_are_refused_before_they_are_read():
     algorithm, state = played()
     for spoil in (misaligned, lambda array: np.repeat(array, 2, axis=0)[::2]):
         with pytest.raises(ValueError, match="contiguous and aligned"):
             restore(Engine(algorithm), state | {"held": spoil(state["held"])})
 
 
-# --- numbers that NumPy would turn into others ----------------------------------------------------------------------------
+# --- numbers that NumPy would turn into others ---
 
 
 @pytest.mark.parametrize(
@@ -296,13 +295,13 @@ def test_arrays_of_another_layout_are_refused_before_anything_is_read_from_them(
     ],
     ids=["complex", "words", "dates", "durations", "too large"],
 )
-def test_what_is_no_real_number_is_refused(wrong):
+def test_values_that_are_not_real_numbers_are_refused(wrong):
     for call in (fsl.ArrayProblem, Chunk.of):
         with pytest.raises(InvalidInput, match="contexts can't be read as an array of numbers"):
             call(wrong, np.zeros(12, int), theta=[0.1, 0.2, 0.3])
 
 
-def test_entries_that_numpy_masks_are_not_read():
+def test_masked_arrays_are_refused():
     hidden = np.ma.masked_array(contexts(), np.zeros((12, 5, 3), bool))
     assert fsl.ArrayProblem(hidden, np.zeros(12, int), theta=[0.1, 0.2, 0.3]).horizon == 12
     hidden.mask[3, 2, 1] = True
@@ -318,7 +317,7 @@ def test_the_clients_of_a_chunk_are_whole_numbers(value):
         Chunk.of(contexts(), clients, theta=[0.1, 0.2, 0.3])
 
 
-def test_the_mask_of_a_chunk_is_yes_or_no():
+def test_the_mask_of_a_chunk_is_zero_or_one():
     with pytest.raises(InvalidInput, match=r"mask\[0, 0\] is 0.5"):
         Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], mask=np.full((12, 5), 0.5))
 
@@ -337,13 +336,13 @@ def test_the_noise_of_a_chunk_is_one_number_or_one_for_each_pull(name):
             Chunk.of(contexts(), np.zeros(12), theta=[0.1, 0.2, 0.3], **{name: wrong})
 
 
-def test_a_client_that_no_int_can_hold_is_refused():
+def test_a_client_too_large_for_an_int_is_refused():
     with pytest.raises(InvalidInput, match=r"clients\[0\] is 1099511627776, out of range"):
         fsl.ArrayProblem(contexts(), np.full(12, 2**40), theta=[0.1, 0.2, 0.3])
 
 
 @pytest.mark.parametrize("name", ["dim", "n_arms", "n_clients"])
-def test_sizes_that_no_int_can_hold_are_refused(name):
+def test_sizes_too_large_for_an_int_are_refused(name):
     for call in (fsl.SyntheticProblem, lambda **sizes: fsl.make("async", **sizes, horizon=10)):
         with pytest.raises(InvalidInput, match=f"{name} must be at most 2147483647"):
             call(**(SIZES | {name: 2**31}))
@@ -366,7 +365,7 @@ def test_an_array_that_is_large_by_its_strides_alone_is_refused_at_once():
 
 
 def test_tables_of_a_chunk_may_lie_column_by_column():
-    """With padding to add, NumPy kept that order, and the engine refused it."""
+    """NumPy kept that order when it added padding, and the engine refused it."""
     rewards = np.asfortranarray(np.random.default_rng(1).random((12, 5)))
     made = Chunk.of(contexts(), np.zeros(12), rewards=rewards, corruption=rewards)
     assert made.rewards.flags.c_contiguous and made.corruption.flags.c_contiguous
@@ -380,11 +379,11 @@ def test_rewards_whose_sum_is_not_finite_end_the_run_with_an_error():
         fsl.run("uniform", fsl.ArrayProblem(contexts(), np.arange(12) % 2, rewards=rewards))
 
 
-# --- messages and files ------------------------------------------------------------------------------------------------------
+# --- messages and files ---
 
 
 def test_a_refused_download_loses_nothing():
-    """What was observed since the upload still goes on top of the right one."""
+    """What was observed since the upload is still added to the right download."""
     algorithm, rng = make(), np.random.default_rng(0)
 
     def lived(*refused):
@@ -447,7 +446,7 @@ def test_a_message_of_more_layers_than_there_are_is_refused_before_they_are_read
         )
 
 
-def test_messages_that_are_none_are_refused():
+def test_objects_that_are_no_messages_are_refused():
     for call in (
         fsl.Server(make()).merge,
         fsl.Server(make("sync")).barrier,
@@ -459,14 +458,14 @@ def test_messages_that_are_none_are_refused():
 
 
 @pytest.mark.parametrize("decision", [[], {}, np.zeros(2), "0", 1.5, None])
-def test_a_decision_that_is_none_is_refused(decision):
+def test_an_object_that_is_no_decision_is_refused(decision):
     client = fsl.Client(make())
     client.drop(decision)
     with pytest.raises(InvalidInput, match="is not open"):
         client.observe(decision, 0.5)
 
 
-def test_what_a_clients_file_says_of_open_decisions_is_looked_at(tmp_path):
+def test_open_decisions_in_a_clients_file_are_checked(tmp_path):
     client = fsl.Client(make())
     client.select(contexts()[0])
     arrays, rest = read_archive(client.save(tmp_path / "client"))
@@ -510,8 +509,8 @@ def test_a_result_whose_arrays_do_not_fit_together_is_refused(tmp_path):
             fsl.RunResult.load(tmp_path / "forged.npz")
 
 
-def test_bytes_that_zip_itself_stumbles_over_are_refused(tmp_path):
-    """A method or a version of zip that nobody has, and the like: each raises something else inside."""
+def test_damaged_zip_files_are_refused(tmp_path):
+    """For example an unknown compression method or version: zipfile raises different errors."""
     content = (
         fsl.run("async", fsl.SyntheticProblem(**SIZES), horizon=50)
         .save(tmp_path / "r.npz")
@@ -519,7 +518,7 @@ def test_bytes_that_zip_itself_stumbles_over_are_refused(tmp_path):
     )
     r = random.Random(0)
     for _ in range(150):
-        (tmp_path / "r.npz").write_bytes(fuzz.damaged(r, content))
+        (tmp_path / "r.npz").write_bytes(fuzz.damage(r, content))
         try:
             fsl.RunResult.load(tmp_path / "r.npz")
         except InvalidInput:
@@ -527,7 +526,7 @@ def test_bytes_that_zip_itself_stumbles_over_are_refused(tmp_path):
 
 
 def test_a_message_with_masked_arrays_is_refused():
-    """Found by case 1074 of seed 0: it was a TypeError of NumPy's."""
+    """Found by case 1074 of seed 0: NumPy raised TypeError."""
     algorithm = fsl.make("async", dim=2, n_arms=2, n_clients=2, horizon=100)
     client, server = fsl.Client(algorithm), fsl.Server(algorithm)
     client.observe(client.select([[1, 0], [0, 1]]), reward=0.5)

@@ -1,4 +1,4 @@
-"""The shortcut that spares widths: it is taken, with and without directions to look at, and changes nothing."""
+"""The shortcut that spares widths is taken, with and without directions, and changes nothing."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_run_with_quiet_layers_is_the_references(variant, sizes, parameters):
 
 
 def test_a_quiet_layer_has_no_wide_context_but_along_its_directions():
-    """Against the eigenvalues: without directions all are below (w̄/α)²; with them, there are no more above 0.9 of it."""
+    """All eigenvalues but those along the directions are below (w̄/α)², or 0.9 of it."""
     seen = set()
     for variant, n in [(variant, n) for variant in ("async", "sync") for n in (1000, 2000, 6000)]:
         _, algorithm, engine = played(variant, (25, 20, 20), 40_000, n, noise_scale=0.1)

@@ -1,4 +1,4 @@
-"""Contexts: the law they should have, the same bits on every code path, whatever the cut."""
+"""Random contexts have the right distribution, and the same bits on every code path."""
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_the_keyed_permutation_is_one_and_does_not_depend_on_the_cut(size, seed,
 
 
 def test_the_keyed_permutation_mixes():
-    """Steps between neighbours look like those of a random permutation, and two seeds share hardly anything."""
+    """Steps between neighbours look random, and two seeds have almost nothing in common."""
     first, second = (keyed_permutation(0, 100_003, 100_003, seed) for seed in (0, 1))
     assert (
         abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 0.02
@@ -135,7 +135,7 @@ def test_a_part_of_a_permutation_must_lie_in_it():
 
 
 def test_the_stream_of_a_seed_is_what_it_always_was():
-    """A run can be rebuilt from its seed only as long as these stay. Every bit counts, also in later releases."""
+    """A run can be rebuilt from its seed only while these stay the same, in all releases."""
     numbers = source().normals(64)
     expected = [
         "-0x1.3436a5cec0011p+0",

@@ -1,4 +1,4 @@
-"""What the engine keeps by rank-one steps is what a fresh factorisation of all observations gives."""
+"""What the engine keeps by rank-one updates equals a fresh factorisation of all observations."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def played(algorithm, problem, horizon, **options):
 
 
 def assert_settled(layer, ridge):
-    """inverse, θ̂ and ln det agree with a fresh factorisation of the layer's own Gram matrix to 1e-9."""
+    """Check that inverse, θ̂ and ln det agree with a fresh factorisation of the layer to 1e-9."""
     gram, d = layer["gram"], len(layer["gram"])
     np.testing.assert_array_equal(gram, gram.T)
     assert np.linalg.eigvalsh(gram).min() > 0
@@ -72,7 +72,7 @@ def test_every_layer_stays_symmetric_positive_definite_and_settled(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nothing_is_lost_between_clients_and_server(variant):
-    """The server's sums and what clients still hold add up to λI and all observations, counted by their trace."""
+    """The server's and the clients' sums add up to λI and all observations, by their trace."""
     d, n_clients, horizon, ridge = 6, 4, 2000, 0.5
     problem = fsl.SyntheticProblem(
         d, 5, n_clients, seed=3
@@ -131,7 +131,7 @@ def test_memory_grows_only_with_clients_that_hold_something():
 @pytest.mark.parametrize(("trigger", "lazy"), [("always", True), ("never", True), ("never", False)])
 @pytest.mark.parametrize("ridge", [1.0, 1e-8])
 def test_inverses_are_refreshed_and_right_before_and_after(trigger, lazy, ridge):
-    """The server's and a client's; a refresh measures the drift. From P = 10⁸ I the first steps would cancel eight digits."""
+    """A refresh measures the drift. From P = 10⁸ I the first steps would cancel eight digits."""
     problem = fsl.SyntheticProblem(6, 4, 1, seed=5, noise_scale=0.5)
     algorithm = fsl.make(
         "async", dim=6, n_arms=4, n_clients=1, horizon=3000, trigger=trigger, lazy=lazy, ridge=ridge

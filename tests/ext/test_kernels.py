@@ -1,4 +1,4 @@
-"""The compiled kernels against NumPy, for arbitrary shapes and values, on every code path this CPU has."""
+"""The compiled kernels agree with NumPy for all shapes, on every code path of this CPU."""
 
 import importlib.util
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_a_weighting_is_the_same_rule_in_python_and_compiled(weighting, norm, si
 
 
 def test_a_trigger_that_ties_does_not_fire():
-    """A unit context on A = I makes the determinant ratio exactly 2: with C = 1 that is a tie, whatever the rounding."""
+    """A unit context on A = I makes the determinant ratio exactly 2: with C = 1 that is a tie."""
     tie = np.log(2)
     for gain in (tie, np.nextafter(tie, 1), tie * (1 + 1e-10)):
         assert not Determinant(C=1.0).fires(gain, 1)
@@ -128,11 +128,11 @@ def test_a_trigger_that_ties_does_not_fire():
     assert Determinant(C=1.0).fires(tie * (1 + 1e-8), 1)
 
 
-# --- deliberate faults -------------------------------------------------------------------------------------------------------
+# --- deliberate faults ---
 
 
 def test_every_deliberate_fault_has_its_place_in_the_kernels():
-    """bench/checks/mutants.py puts them there, and runs these tests; a kernel that is rewritten takes its faults along."""
+    """bench/checks/mutants.py inserts them; whoever rewrites a kernel must adapt its faults."""
     file = Path(__file__).parents[2] / "bench/checks/mutants.py"
     mutants = importlib.util.module_from_spec(
         importlib.util.spec_from_file_location("mutants", file)

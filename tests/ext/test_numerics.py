@@ -1,4 +1,4 @@
-"""Nothing drifts, and nothing overflows in silence: right answers, or an error that says so.
+"""Nothing drifts or overflows silently: results are right, or there is an error.
 
 The reference is rational arithmetic (bench/checks/drift.py), which does not round.
 """
@@ -29,7 +29,7 @@ WAYS = {
 }
 
 
-# --- drift -----------------------------------------------------------------------------------------------------------------
+# --- drift ---
 
 
 @pytest.mark.parametrize("policy", DRIFT["POLICIES"])
@@ -39,13 +39,13 @@ def test_after_many_pulls_all_that_the_engine_keeps_agrees_with_exact_arithmetic
     assert max(worst.values()) <= DRIFT["BOUND"] == 1e-9
 
 
-def test_the_command_prints_what_it_measured(capsys):
+def test_the_drift_command_prints_what_it_measured(capsys):
     assert DRIFT["main"](pulls=3000, policies=["async", "variance"]) == 0
     assert "2 of 2 within 1e-09" in capsys.readouterr().out
 
 
 def played(algorithm, problem, n, start=0, engine=None):
-    """The engine after pulls `start` to n, and the word that it ended with."""
+    """Return the engine after pulls `start` to n, and the status with which it ended."""
     stream = problem.stream(problem.horizon, None)
     if start:
         stream.take(start)
@@ -54,7 +54,7 @@ def played(algorithm, problem, n, start=0, engine=None):
 
 
 def unsettled(share, lazy):
-    """An engine that plays on from a state whose inverses were changed by this share of their largest entry."""
+    """Return an engine whose inverses were changed by this share of their largest entry."""
     sizes = {"dim": 3, "n_arms": 4, "n_clients": 1}
     problem = fsl.SyntheticProblem(**sizes, seed=0, horizon=2000)
     algorithm = fsl.make(
@@ -70,7 +70,7 @@ def unsettled(share, lazy):
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_an_inverse_that_has_drifted_is_noticed(lazy):
+def test_an_inverse_that_has_drifted_is_detected(lazy):
     engine, status = unsettled(0.0, lazy)
     assert status == "done" and 0 < engine.drift < 1e-13
     engine, status = unsettled(1e-6, lazy)
@@ -79,14 +79,13 @@ def test_an_inverse_that_has_drifted_is_noticed(lazy):
     assert status == "not positive definite" and engine.drift > 1e-4
 
 
-def test_a_result_tells_the_drift_and_a_resumed_run_remembers_it(tmp_path):
+def test_a_result_has_the_drift_and_a_resumed_run_keeps_it(tmp_path):
     problem = fsl.SyntheticProblem(4, 4, 2, seed=0)
     whole = fsl.run("oful", problem, horizon=2000)
     assert 0 < whole.drift < 1e-13
     assert fsl.RunResult.load(whole.save(tmp_path / "run.npz")).drift == whole.drift
-    kept = fsl.run(
-        "oful", problem, horizon=2000, checkpoint=tmp_path / "run.ckpt", checkpoint_every=1900
-    )
+    file = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1900}
+    kept = fsl.run("oful", problem, horizon=2000, **file)
     again = fsl.run(
         "oful", problem, horizon=2000, checkpoint=tmp_path / "run.ckpt"
     )  # plays nothing: all of it is remembered
@@ -95,7 +94,7 @@ def test_a_result_tells_the_drift_and_a_resumed_run_remembers_it(tmp_path):
 
 @pytest.mark.parametrize("how", ["lazy", "eager"])
 def test_a_gain_of_a_billionth_keeps_its_digits(how):
-    """Contexts of length 1e-8 gain 1e-16 a pull, far below what the difference of two ln det is rounded to."""
+    """Contexts of length 1e-8 gain 1e-16 per pull, far below the rounding of two ln det."""
     rng = np.random.default_rng(0)
     contexts = 1e-8 * unit_vectors(rng, 1500, 1, 3)
     problem = fsl.ArrayProblem(contexts, np.zeros(1500, int), theta=[0.3, -0.5, 0.2])
@@ -113,14 +112,14 @@ def test_a_gain_of_a_billionth_keeps_its_digits(how):
     ]
     (a, b, c), (_, d, e), (_, _, f) = gram
     determinant = a * (d * f - e * e) - b * (b * f - c * e) + c * (b * e - c * d)
-    expected = DRIFT["exact_log"](determinant / Fraction(algorithm.setting.ridge) ** 3)
+    expected = DRIFT["compute_exact_log"](determinant / Fraction(algorithm.setting.ridge) ** 3)
     assert status == "done"
     assert engine.client_layer(0, algorithm.n_layers - 1)["gain"] == pytest.approx(
         expected, rel=1e-9, abs=0
     )
 
 
-# --- ill-conditioned streams -------------------------------------------------------------------------------------------------
+# --- ill-conditioned streams ---
 
 HORIZON = 600
 ENDS = (1, 2, 5, 40, 300, HORIZON)
@@ -157,7 +156,7 @@ RIDGES = (1.0, 1e-6, 1e-100, 1e100)
 
 
 class Listed:
-    """The weights of a list, in turn, whatever is observed."""
+    """A weighting that returns the weights of a list in turn."""
 
     def __init__(self, weights):
         self.weights, self.n = weights, 0
@@ -171,16 +170,19 @@ class Listed:
 
 
 def assert_exact(layer, ridge):
-    """P, θ̂, ln det and gain are right to what an entry of P can be right to in doubles: a share of √(P_ii P_jj) that is the
-    rounding of d terms, times the 1000 that a step may cancel, plus A_ii P_ii, by which a Gram matrix magnifies it, times √256
-    for the steps between two factorisations."""
+    """Check that P, θ̂, ln det and gain are as exact as doubles allow.
+
+    The tolerance is a share of √(P_ii P_jj): the rounding of d terms, times the 1000 that a step
+    may cancel, plus A_ii P_ii, by which a Gram matrix magnifies it, times √256 for the steps
+    between two factorisations.
+    """
     gram, moment = layer["gram"] + layer["delta_gram"], layer["moment"] + layer["delta_moment"]
     for name, a, b in (
         ("inverse", layer["gram"], layer["moment"]),
         ("inverse_with_delta", gram, moment),
     ):
-        inverse, theta_hat, determinant = DRIFT["exact"](
-            DRIFT["fractions"](a), DRIFT["fractions"](b)
+        inverse, theta_hat, determinant = DRIFT["solve_exactly"](
+            DRIFT["convert_to_fractions"](a), DRIFT["convert_to_fractions"](b)
         )
         scale = np.sqrt(np.diag(inverse))
         share = len(a) * EPSILON * (1000 + 16 * (np.diag(a) * np.diag(inverse)).max())
@@ -192,7 +194,7 @@ def assert_exact(layer, ridge):
             assert (
                 np.abs(layer[estimate] - theta_hat) <= share * scale * (scale @ np.abs(b))
             ).all()
-        whole = DRIFT["exact_log"](determinant / Fraction(ridge) ** len(a))
+        whole = DRIFT["compute_exact_log"](determinant / Fraction(ridge) ** len(a))
         known = layer["log_det"] + (layer["gain"] if name == "inverse_with_delta" else 0.0)
         assert abs(known - whole) <= 3 * share + 1e-12 * abs(whole)
 
@@ -248,7 +250,7 @@ EASY += [
 
 
 @pytest.mark.parametrize(("stream", "weights", "ridge"), EASY)
-def test_an_error_is_not_the_answer_to_everything(stream, weights, ridge):
+def test_hard_streams_that_are_solvable_give_no_error(stream, weights, ridge):
     problem = fsl.ArrayProblem(
         STREAMS[stream](np.random.default_rng(0)), np.zeros(HORIZON, int), theta=[0.3, -0.5, 0.2]
     )
@@ -257,7 +259,7 @@ def test_an_error_is_not_the_answer_to_everything(stream, weights, ridge):
         assert result.n_pulls == HORIZON
 
 
-def test_what_double_precision_can_not_tell_ends_the_run_with_words():
+def test_too_little_precision_ends_the_run_with_an_error():
     contexts = STREAMS["all equal"](np.random.default_rng(0))
     problem = fsl.ArrayProblem(contexts, np.zeros(HORIZON, int), theta=[0.3, -0.5, 0.2])
     for how in WAYS.values():
@@ -268,7 +270,7 @@ def test_what_double_precision_can_not_tell_ends_the_run_with_words():
         assert caught.value.result.n_pulls == 0
 
 
-# --- numbers at the ends of what a double can hold -----------------------------------------------------------------------------
+# --- numbers at the ends of what a double can hold ---
 
 EVERYONE = (
     "async",
@@ -368,7 +370,7 @@ OVERFLOWING = [
 
 @pytest.mark.parametrize("source", OVERFLOWING, ids=lambda source: " ".join(source))
 @pytest.mark.parametrize("variant", EVERYONE)
-def test_sums_that_overflow_end_the_run_with_what_was_sound(variant, source):
+def test_sums_that_overflow_end_the_run_and_keep_the_rows_before(variant, source):
     with pytest.raises(NumericalError, match="no longer finite, at pull") as caught:
         fsl.run(variant, arrays(**source), record="all")
     assert_finite(caught.value.result)
@@ -388,12 +390,12 @@ def test_sums_that_overflow_end_the_run_with_what_was_sound(variant, source):
         ),
     ],
 )
-def test_numbers_that_no_run_could_use_are_refused_before_it_begins(make, words):
+def test_unusable_numbers_are_refused_before_a_run_begins(make, words):
     with pytest.raises(InvalidInput, match=words):
         make()
 
 
-def test_a_live_client_says_when_its_sums_overflow():
+def test_a_live_client_reports_that_its_sums_overflow():
     client = fsl.Client(fsl.make("sync", dim=2, n_arms=2, n_clients=1, horizon=100))
     with pytest.raises(NumericalError, match="no longer finite"):
         for _ in range(100):

@@ -1,7 +1,7 @@
-"""The kernels as a compiler without vector types gets them (MSVC): standard C, the bits of the usual draws, NumPy's numbers.
+"""The kernels for compilers without vector types (MSVC): standard C, the same draws, right numbers.
 
-bench/checks/portable.c is compiled here in its plain form, with every extension of the language an error, and loaded beside the usual
-build. Other compilers and CPUs: bench/checks/portable.
+bench/checks/portable.c is compiled here in its plain form, with every extension of the language an
+error, and loaded beside the usual build. For other compilers and CPUs see bench/checks/portable.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class KernelSet(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """bench/checks/portable.c in its plain form, as a library."""
+    """Return bench/checks/portable.c in its plain form, as a library."""
     library = (
         tmp_path_factory.mktemp("plain")
         / f"portable{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
@@ -115,7 +115,7 @@ def positive_definite(rng: np.random.Generator, d: int) -> np.ndarray:
     return np.eye(d) + factor @ factor.T
 
 
-def test_there_is_no_other_set_of_kernels(plain: ctypes.CDLL, kernels: KernelSet) -> None:
+def test_the_plain_build_has_one_set_of_kernels(plain: ctypes.CDLL, kernels: KernelSet) -> None:
     assert not plain.portable_kernels(b"avx2")
     assert plain.portable_wide() == 0
 

@@ -1,7 +1,8 @@
-"""State of a plugin: some doubles for each client, zero at the start, the same in the engine and in its NumPy twin.
+"""The state of plugins: doubles per client, zero at first, the same in the engine and in the twin.
 
-Three plugins that need it, each in Python, through ctypes and through numba: a trigger that counts, a weighting that
-estimates the variance from residuals, and a policy that explores first and then plays the layers in turn.
+Three plugins use it, each in Python, through ctypes and through numba: a trigger that counts, a
+weighting that estimates the variance from residuals, and a policy that explores first and then
+plays the layers in turn.
 """
 
 import ctypes
@@ -35,12 +36,15 @@ COUNTED = (
 )
 
 
-# --- a trigger that counts --------------------------------------------------------------------------------------------
+# --- a trigger that counts ---
 
 
 @dataclass(frozen=True)
 class Patience:
-    """The `times`-th pull in which the gain was above the threshold asks for a sync. Slots: how often above, how often asked."""
+    """Ask for a sync at the `times`-th pull with a gain above the threshold.
+
+    The state is how often the gain was above it, and how often a sync was asked for.
+    """
 
     times: int = 3
     threshold: float = 0.05
@@ -89,12 +93,15 @@ def patience(form):
     return fires
 
 
-# --- a weighting that estimates the variance --------------------------------------------------------------------------
+# --- a weighting that estimates the variance ---
 
 
 @dataclass(frozen=True)
 class EstimatedVariance:
-    """ω = 1/max(ρ, estimated variance), from the residuals of earlier pulls. Slots: how many, and the sum of their squares."""
+    """Return ω = 1/max(ρ, variance estimated from earlier residuals).
+
+    The state is the number of residuals and the sum of their squares.
+    """
 
     floor: float = 0.2
     form: str = "Python"
@@ -135,13 +142,15 @@ def estimated_variance(form):
     return weight
 
 
-# --- a policy that explores first -------------------------------------------------------------------------------------
+# --- a policy that explores first ---
 
 
 @dataclass(frozen=True)
 class ExploreFirst:
-    """A client's first pulls go to any arm, in layer 0; then it plays the layers in turn, the largest estimate plus width in
-    each. Slots: pulls, and the layer of the last one."""
+    """Explore with random arms in layer 0 first; then play the layers in turn, optimistically.
+
+    The state is the number of pulls, and the layer of the last one.
+    """
 
     first: int = 20
     form: str = "Python"
@@ -216,7 +225,7 @@ def make(variant="async", **parts):
 
 
 def problem(seed=0):
-    """Contexts of every length: none ties with another for a policy that takes the largest."""
+    """Return a problem with contexts of different lengths, so that no two arms tie."""
     return fsl.SyntheticProblem(**SIZES, noise_scale=0.3, contexts="ball", seed=seed)
 
 
@@ -229,12 +238,12 @@ def assert_same_bits(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-# --- the engine and its twin ------------------------------------------------------------------------------------------
+# --- the engine and its twin ---
 
 
 @pytest.fixture
 def twin(monkeypatch):
-    """The reference's run, and the state of its clients at the end."""
+    """Return a function that runs the twin, and returns its result and its clients' final state."""
     made = []
 
     class Remembered(Federation):
@@ -281,7 +290,7 @@ def test_the_twins_agree_on_arms_communication_and_state(axes, variant, lazy, fo
 
 @pytest.mark.parametrize("form", ["ctypes", "numba"])
 @pytest.mark.parametrize("variant", ["async", "sync"])
-def test_a_compiled_form_leaves_the_very_state_of_the_python_form(variant, form):
+def test_a_compiled_form_ends_with_the_state_of_the_python_form(variant, form):
     python = fsl.run(make(variant, **parts_of(AXES, "Python")), problem(), record="all")
     assert_same_bits(
         fsl.run(make(variant, **parts_of(AXES, form)), problem(), record="all"), python
@@ -289,7 +298,7 @@ def test_a_compiled_form_leaves_the_very_state_of_the_python_form(variant, form)
 
 
 def test_the_plugins_of_this_file_do_something():
-    """Else agreement would say little: the counts delay syncs, the weights move, the policy leaves layer 0."""
+    """Counts delay syncs, weights change, the policy leaves layer 0."""
     plain = fsl.run(make(trigger="determinant", C=np.expm1(0.05)), problem(), record="all")
     patient = fsl.run(make(trigger=Patience()), problem(), record="all")
     assert 10 < patient.communication[-1] < plain.communication[-1]
@@ -301,11 +310,11 @@ def test_the_plugins_of_this_file_do_something():
     assert explored.policy_state[:, 0].tolist() == explored.client_pulls.tolist()
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- whose it is ---
 
 
 class Watching:
-    """Counts the pulls of each client, and remembers what it found in the slots before."""
+    """Count the pulls of each client in the state, and remember what was there before."""
 
     state_size = 3
 
@@ -375,7 +384,7 @@ def test_a_client_that_never_plays_keeps_zeros():
 
 def test_a_plugin_with_many_slots_has_them_all():
     class Histogram:
-        """Which layers' gains came how high: a thousand slots."""
+        """A trigger with a state of a thousand doubles."""
 
         state_size = 1000
 
@@ -389,7 +398,7 @@ def test_a_plugin_with_many_slots_has_them_all():
     assert result.trigger_state.sum(axis=1).tolist() == result.client_pulls.tolist()
 
 
-# --- deterministic ----------------------------------------------------------------------------------------------------
+# --- deterministic ---
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -403,7 +412,7 @@ def test_state_does_not_depend_on_how_the_run_is_cut(variant, form):
 
 @pytest.mark.parametrize("variant", ["async", "sync"])
 def test_state_does_not_depend_on_the_kernels(variant):
-    """Counts are equal; a sum of residuals is a sum of rounded numbers."""
+    """Counts are equal, and sums of residuals up to rounding."""
     algorithm = make(variant, **parts_of(AXES, "Python"))
     results = [
         fsl.run(algorithm, problem(), record="all", kernels=kernels)
@@ -417,7 +426,7 @@ def test_state_does_not_depend_on_the_kernels(variant):
         np.testing.assert_allclose(result.weighting_state, results[0].weighting_state, rtol=1e-9)
 
 
-# --- in the result ----------------------------------------------------------------------------------------------------
+# --- in the result ---
 
 
 def test_state_is_saved_and_loaded_with_the_result(tmp_path):

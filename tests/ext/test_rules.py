@@ -1,6 +1,7 @@
-"""The forms of a rule: Python, numba, ctypes and Cython play the same game; each is checked when the algorithm is made.
+"""Rules in Python, numba, ctypes and Cython play alike, and are checked when an algorithm is made.
 
-What a rule does wrong in the loop ends the run with an error that names the plugin and the pull, and keeps the results.
+A fault of a rule in the loop ends the run with an error that names the plugin and the pull, and
+keeps the results.
 """
 
 import ctypes
@@ -47,7 +48,7 @@ def assert_same_run(one, other, names=COUNTED):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-# --- the same three rules in every form -------------------------------------------------------------------------------
+# --- the same three rules in every form ---
 
 
 def python_rule(axis):
@@ -106,7 +107,7 @@ def ctypes_function(axis):
 
 
 def numba_function(axis, pointer):
-    """`user` as void *, or as a pointer to doubles, which needs no cast."""
+    """Return a numba function that takes `user` as void *, or as a pointer to doubles."""
     import numba
 
     double, integer, doubles = (
@@ -175,14 +176,14 @@ def test_three_rules_of_one_form_play_together(form):
 
 @pytest.mark.parametrize("axis", BUILT_IN)
 def test_a_function_that_needs_no_parameters_may_be_given_as_it_is(axis):
-    """A bare ctypes function or numba @cfunc, without low_level: its `user` is NULL, which it must not read."""
+    """A bare ctypes function or numba @cfunc gets NULL as its `user`, which it must not read."""
     results = {"trigger": 1, "weighting": 0.5, "policy": 3}
     function = ctypes.CFUNCTYPE(*C_TYPES[axis])(lambda *arguments: results[axis])
     python = fsl.run(make(**{axis: lambda *arguments: results[axis]}), problem(), record="all")
     assert_same_run(fsl.run(make(**{axis: function}), problem(), record="all"), python)
 
 
-def test_a_rule_can_be_asked_what_it_says():
+def test_a_rule_can_be_called_from_python():
     assert (
         Rule("trigger", make(C=0.5).trigger)(0.5, 1.0) == 1
         and Rule("trigger", make(C=0.5).trigger)(0.4, 1.0) == 0
@@ -225,11 +226,11 @@ def test_the_random_number_of_a_policy_depends_on_seed_and_pull_alone():
     assert np.mean(draws(0)) == pytest.approx(0.5, abs=0.05)
 
 
-# --- checked when the algorithm is made -------------------------------------------------------------------------------
+# --- checked when the algorithm is made ---
 
 
 class Fires:
-    """A trigger with a Python form, for a compiled form that is given."""
+    """A trigger with a Python form and the given compiled form."""
 
     def __init__(self, compiled=None, state_size=0, fires=lambda gain, elapsed: True):
         self.compiled, self.state_size, self.fires = compiled, state_size, fires
@@ -284,7 +285,7 @@ def test_a_compiled_rule_of_another_axis_is_refused(axis):
             make(**{axis: from_cython(formulas, CYTHON[other], 1.0)})
 
 
-def test_a_ctypes_function_that_does_not_tell_its_arguments_is_refused():
+def test_a_ctypes_function_without_argtypes_is_refused():
     nameless = ctypes.CDLL(None).abs  # any function of the C library: no argtypes are set
     with pytest.raises(
         PluginError,
@@ -363,7 +364,7 @@ def test_a_class_in_place_of_an_object_is_refused():
         make(trigger=Mine)
 
 
-def test_a_function_may_take_more_as_long_as_these_arguments_will_do():
+def test_a_function_may_have_further_optional_arguments():
     expected = fsl.run(make(trigger=lambda gain, elapsed: elapsed >= 5), problem(), record="all")
     for function in (
         lambda gain, elapsed, every=5: elapsed >= every,
@@ -372,7 +373,7 @@ def test_a_function_may_take_more_as_long_as_these_arguments_will_do():
         assert_same_run(fsl.run(make(trigger=function), problem(), record="all"), expected)
 
 
-def test_a_callable_in_c_that_does_not_tell_its_arguments_is_taken_at_its_word():
+def test_a_callable_without_a_signature_is_accepted():
     result = fsl.run(make(weighting=max), problem(), record="all")
     assert_same_run(
         result,
@@ -384,7 +385,7 @@ def test_a_callable_in_c_that_does_not_tell_its_arguments_is_taken_at_its_word()
     ("axis", "thing"),
     [("trigger", 3), ("weighting", 1.0), ("policy", object()), ("trigger", [1, 2])],
 )
-def test_what_can_not_be_called_is_refused(axis, thing):
+def test_objects_that_cannot_be_called_are_refused(axis, thing):
     with pytest.raises(PluginError, match=f"given as a {axis}, lacks .*{METHOD[axis]}"):
         make(**{axis: thing})
     with pytest.raises(
@@ -410,7 +411,7 @@ def test_user_data_that_is_null_is_refused():
             make(trigger=Fires(lambda null=null: LowLevelCallable(STATELESS, null)))
 
 
-def test_a_parameter_that_is_nan_is_refused_where_it_is_given_and_when_the_algorithm_is_made():
+def test_a_nan_parameter_is_refused_by_low_level_and_by_make():
     with pytest.raises(ValueError, match=r"a parameter of .* is NaN: \[1.0, nan\]"):
         low_level(STATELESS, 1.0, math.nan)
     with pytest.raises(PluginError, match=r"Fires\(\): a parameter of .* is NaN"):
@@ -425,7 +426,8 @@ def test_a_parameter_that_is_no_number_is_refused():
 def test_an_unknown_cython_function_is_refused_and_the_others_are_listed():
     with pytest.raises(
         ValueError,
-        match=r"fedsuplin_ext.formulas has no cdef function 'gain'; its .pxd declares any_arm, capped",
+        match=r"fedsuplin_ext.formulas has no cdef function 'gain'; "
+        "its .pxd declares any_arm, capped",
     ):
         from_cython(formulas, "gain")
     with pytest.raises(
@@ -436,14 +438,14 @@ def test_an_unknown_cython_function_is_refused_and_the_others_are_listed():
         from_cython(math, "sin")
 
 
-def test_parameters_can_not_be_given_twice():
+def test_parameters_cannot_be_given_twice():
     with pytest.raises(
         PluginError, match="already has user data: give low_level the function without it"
     ):
         make(trigger=Fires(lambda: low_level(low_level(STATELESS, 1.0), 2.0)))
 
 
-def test_a_compiled_form_that_can_not_be_made_names_the_plugin():
+def test_the_error_of_a_failing_compiled_form_names_the_plugin():
     def no_compiler():
         raise OSError("no compiler here")
 
@@ -464,8 +466,8 @@ def test_the_size_of_state_is_a_whole_number_of_at_least_zero(axis, size):
         make(**{axis: mine})
 
 
-def test_no_compiled_form_here_means_the_python_form():
-    """As where numba is not installed."""
+def test_without_a_compiled_form_the_python_form_is_used():
+    """For example where numba is not installed."""
     calls = []
     mine = Fires(lambda: None, fires=lambda gain, elapsed: calls.append(gain) or elapsed >= 5)
     result = fsl.run(make(trigger=mine), problem(), record="all")
@@ -481,13 +483,13 @@ def test_the_compiled_form_is_the_one_that_is_called_in_the_loop():
     assert fsl.run(make(trigger=mine), problem()).communication[-1] == HORIZON // 5
 
 
-# --- what goes wrong in the loop --------------------------------------------------------------------------------------
+# --- what goes wrong in the loop ---
 
 WHEN = 70  # the pull that goes wrong
 
 
 def failing(axis, wrong):
-    """The Python rule of an axis that once, at pull 70, returns something else, or raises it."""
+    """Return a Python rule that returns or raises something wrong at pull 70."""
     rule, pulls = python_rule(axis), iter(range(10**9))
 
     def once(*arguments):
@@ -529,9 +531,7 @@ WRONG = [
     WRONG,
     ids=lambda value: None if isinstance(value, str) else repr(value),
 )
-def test_a_rule_that_goes_wrong_ends_the_run_with_plugin_pull_and_results_so_far(
-    axis, wrong, message
-):
+def test_a_failing_rule_ends_the_run_with_plugin_pull_and_results(axis, wrong, message):
     whole = fsl.run(make(**{axis: python_rule(axis)}), problem(), record="all")
     for how in ({}, {"chunk": 1}, {"chunk": 70}):
         with pytest.raises(
@@ -549,7 +549,7 @@ def test_a_rule_that_goes_wrong_ends_the_run_with_plugin_pull_and_results_so_far
             assert caught.value.__cause__ is wrong
 
 
-def test_the_error_of_one_run_is_not_in_the_next():
+def test_the_error_of_one_run_does_not_affect_the_next():
     algorithm = make(trigger=failing("trigger", RuntimeError("once")))
     with pytest.raises(PluginError, match="once"):
         fsl.run(algorithm, problem())
@@ -574,13 +574,13 @@ def compiled_returning(axis, wrong):
         ("policy", 15, "chose 15, which is not"),
     ],
 )
-def test_a_compiled_rule_that_goes_wrong_does_the_same(axis, wrong, message):
+def test_a_failing_compiled_rule_ends_the_run_too(axis, wrong, message):
     with pytest.raises(PluginError, match=f"{message}.* at pull {WHEN} ") as caught:
         fsl.run(make(**{axis: compiled_returning(axis, wrong)}), problem(), record="all")
     assert caught.value.result.n_pulls == WHEN
 
 
-def test_an_arm_that_is_not_there_can_not_be_chosen():
+def test_a_missing_arm_cannot_be_chosen():
     mask = np.ones((100, 3), bool)
     mask[WHEN, 1] = False
     arrays = fsl.ArrayProblem(np.full((100, 3, 2), 0.3), [0, 1] * 50, theta=[0.5, 0.5], mask=mask)
@@ -603,12 +603,12 @@ def test_ctrl_c_inside_a_rule_is_ctrl_c(axis):
     np.testing.assert_array_equal(result.arms, whole.arms[:WHEN])
 
 
-# --- one algorithm, many runs -----------------------------------------------------------------------------------------
+# --- one algorithm, many runs ---
 
 
 @dataclass(frozen=True)
 class Counting:
-    """Fires at every n-th pull of a client, which it counts itself; compiled, if asked, through ctypes."""
+    """Fire at every n-th pull of a client, counted in the state; optionally compiled by ctypes."""
 
     every: int = 7
     fast: bool = False
@@ -630,7 +630,7 @@ def COUNT(gain, elapsed, state, user):
 
 @dataclass(frozen=True)
 class Learning:
-    """Weights that fall with the residuals seen by that client."""
+    """A weighting that falls with the residuals that the client has seen."""
 
     state_size = 2
 
@@ -643,7 +643,7 @@ class Learning:
 
 @dataclass(frozen=True)
 class Turns:
-    """Each client plays the layers in turn, and in each its largest estimate plus width."""
+    """Play the layers in turn, and in each the largest estimate plus width."""
 
     state_size = 1
 
@@ -677,7 +677,7 @@ def test_one_algorithm_in_many_threads_shares_no_state(fast):
     assert len({result.regret[-1] for result in alone}) == 8
 
 
-def test_a_failure_in_one_thread_is_not_anothers():
+def test_a_failure_in_one_thread_does_not_affect_another():
     good = make(trigger=Counting())
 
     def one(seed):
@@ -696,7 +696,7 @@ def test_a_failure_in_one_thread_is_not_anothers():
     assert all(result.complete for result in results if result is not None)
 
 
-# --- pickling ---------------------------------------------------------------------------------------------------------
+# --- pickling ---
 
 
 def every_five_pulls(gain, elapsed):
@@ -726,13 +726,16 @@ def test_a_pickled_algorithm_plays_the_same(parts):
 def test_a_pickled_algorithm_plays_the_same_in_another_process(tmp_path):
     algorithm = make(trigger="periodic", every=5)
     (tmp_path / "algorithm").write_bytes(pickle.dumps((algorithm, problem())))
-    code = "import pickle, sys, fedsuplin as fsl; print(fsl.run(*pickle.load(open(sys.argv[1], 'rb'))).regret[-1].hex())"
+    code = (
+        "import pickle, sys, fedsuplin as fsl; "
+        "print(fsl.run(*pickle.load(open(sys.argv[1], 'rb'))).regret[-1].hex())"
+    )
     command = [sys.executable, "-c", code, tmp_path / "algorithm"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert told.strip() == fsl.run(algorithm, problem()).regret[-1].hex()
 
 
-def test_a_bare_compiled_function_can_not_be_pickled_but_a_plugin_that_makes_it_can():
+def test_a_bare_compiled_function_cannot_be_pickled_but_its_plugin_can():
     with pytest.raises((ValueError, TypeError, pickle.PicklingError)):
         pickle.dumps(make(trigger=c_function(INT, DOUBLE, DOUBLE, USER)))
     assert pickle.loads(pickle.dumps(make(trigger=Counting(fast=True)))).trigger == Counting(

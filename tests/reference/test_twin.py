@@ -1,7 +1,8 @@
-"""The compiled engine and its NumPy twin play the same game.
+"""The compiled engine and its NumPy twin play alike.
 
-Arm, layer, communication, messages and bytes are equal at every pull, exactly; regret and reward, which are sums of
-rounded numbers, to a relative 1e-9. The twin (fedsuplin/reference.py) shares no arithmetic with the engine.
+Arm, layer, communication, messages and bytes are equal at every pull. Regret and reward, which are
+sums of rounded numbers, agree to a relative 1e-9. The twin (fedsuplin/reference) shares no
+arithmetic with the engine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SUMMED = ("regret", "reward")
 
 
 def law_of(variant: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of the noise, which the problem draws and the algorithm assumes."""
+    """Return the parameters of the noise that the problem draws and the algorithm assumes."""
     law = LAW.get(variant, {"noise_scale": 0.1})
     return {name: parameters.get(name, value) for name, value in law.items()}
 
@@ -49,7 +50,7 @@ def synthetic(
     seed: int = 0,
     **parameters: Any,
 ) -> tuple[fsl.Algorithm, fsl.SyntheticProblem]:
-    """An algorithm, and random contexts with the noise that it assumes."""
+    """Return an algorithm, and a problem with random contexts and the noise that it assumes."""
     law = law_of(variant, parameters)
     sizes = {"dim": dim, "n_arms": n_arms, "n_clients": n_clients, "horizon": horizon}
     algorithm = fsl.make(variant, **sizes, **(law | parameters))
@@ -62,7 +63,7 @@ def synthetic(
 def from_arrays(
     variant: str, *, masked: bool, rewards: bool, seed: int = 0, **parameters: Any
 ) -> tuple[fsl.Algorithm, fsl.ArrayProblem]:
-    """An algorithm, and contexts, noise, σ_t, corruption (and rewards) as arrays. Arms that are not there hold NaN."""
+    """Return an algorithm and an ArrayProblem with everything; missing arms hold NaN."""
     rng = np.random.default_rng(seed)
     horizon, n_arms, dim, n_clients = 600, 7, 5, 4
     contexts = rng.standard_normal((horizon, n_arms, dim))
@@ -93,7 +94,7 @@ def from_arrays(
 
 
 def assert_twins(algorithm: fsl.Algorithm, problem: Any, **how: Any) -> fsl.RunResult:
-    """Engine and reference agree at every pull; `how` goes to the engine alone. Returns what the engine did."""
+    """Check that engine and twin agree at every pull; return what the engine did."""
     engine = fsl.run(algorithm, problem, record="all", **how)
     twin = run_reference(algorithm, problem)
     assert len(twin.arms) == len(engine.arms) == len(engine.regret)
@@ -101,7 +102,8 @@ def assert_twins(algorithm: fsl.Algorithm, problem: Any, **how: Any) -> fsl.RunR
     if differs:
         at = min(int((getattr(engine, name) != getattr(twin, name)).argmax()) for name in differs)
         pytest.fail(
-            f"{', '.join(differs)} differ, first at pull {at}\n{seen('engine', engine, at)}\n{seen('twin', twin, at)}"
+            f"{', '.join(differs)} differ, first at pull {at}\n"
+            f"{seen('engine', engine, at)}\n{seen('twin', twin, at)}"
         )
     for name in SUMMED:
         np.testing.assert_allclose(
@@ -111,11 +113,11 @@ def assert_twins(algorithm: fsl.Algorithm, problem: Any, **how: Any) -> fsl.RunR
 
 
 def seen(side: str, result: Any, at: int) -> str:
-    """One side of a difference: the arm, the layer and all counts at that pull."""
+    """Describe one side at a pull: the arm, the layer and all counts."""
     return f"{side:>8}: " + ", ".join(f"{name} {getattr(result, name)[at]}" for name in COUNTED)
 
 
-# --- long runs: every variant, every arrival pattern that it can take, five seeds ------------------------------------
+# --- long runs: every variant, every arrival pattern that it can take, five seeds ---
 
 ARRIVALS = {variant: ("random", "round-robin", "click-leave") for variant in VARIANTS} | {
     "sync": ("round-robin",)
@@ -134,7 +136,7 @@ LONG = [
     for sizes in [{"dim": 5 + seed % 4, "n_arms": 6 + seed}]
 ]
 
-# --- one size or parameter at a time, from small to large ------------------------------------------------------------
+# --- one size or parameter at a time, from small to large ---
 
 ROUGH = {variant: [{"noise_scale": 0.1}, {"noise_scale": 3.0}] for variant in VARIANTS}
 ROUGH["variance"] = [{"R": 0.1}, {"R": 3.0}]
@@ -162,7 +164,7 @@ GRID = [
     ]
 ]
 
-# --- compositions: other triggers, who syncs, lazy or eager, other policies ------------------------------------------
+# --- compositions: other triggers, who syncs, lazy or eager, other policies ---
 
 TIMED = ({"trigger": "never"}, {"trigger": "always"}, {"trigger": "periodic", "every": 7})
 MIXED = [
@@ -209,7 +211,7 @@ OFUL = [
 
 
 def named(case: Any) -> str | None:
-    """A test's id: the variant, or what is special about its setting."""
+    """Return a test's id: the variant, or what is special about its setting."""
     if isinstance(case, dict):
         return " ".join(f"{key}={value}" for key, value in case.items())
     return None
@@ -236,7 +238,9 @@ def test_the_twins_agree_on_compositions_that_the_paper_does_not_have(
 
 
 @pytest.mark.parametrize(("variant", "setting"), OFUL, ids=named)
-def test_the_twins_agree_on_oful_which_never_talks(variant: str, setting: dict[str, Any]) -> None:
+def test_the_twins_agree_on_oful_which_never_communicates(
+    variant: str, setting: dict[str, Any]
+) -> None:
     result = assert_twins(*synthetic(variant, **setting))
     assert result.communication[-1] == result.messages_up[-1] == result.bytes_down[-1] == 0
 
@@ -270,7 +274,7 @@ def test_the_twins_agree_however_the_engine_cuts_the_stream(variant: str, chunk:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_equal_widths_and_estimates_go_to_the_lowest_arm_in_both_twins(variant: str) -> None:
-    """The same orthonormal arms every round and no noise: widths, and at first estimates, tie in exact arithmetic."""
+    """With the same orthonormal arms in every round and no noise, exact arithmetic has ties."""
     dim, n_clients, horizon = 6, 2, 600
     algorithm = fsl.make(
         variant, dim=dim, n_arms=dim, n_clients=n_clients, horizon=horizon, alpha_scale=0.3
@@ -288,7 +292,7 @@ def test_equal_widths_and_estimates_go_to_the_lowest_arm_in_both_twins(variant: 
 def test_a_trigger_that_is_met_exactly_fires_in_neither_twin(
     variant: str, setting: dict[str, Any]
 ) -> None:
-    """A unit context on A = I makes the ratio of determinants exactly 2 = 1 + C at every client's first pull."""
+    """A unit context on A = I makes the ratio of determinants exactly 2 = 1 + C at first."""
     result = assert_twins(*synthetic(variant, ridge=1.0, C=1.0, **setting))
     firsts = np.unique(result.clients, return_index=True)[1]
     assert not np.diff(result.communication, prepend=0)[firsts].any()
@@ -296,13 +300,13 @@ def test_a_trigger_that_is_met_exactly_fires_in_neither_twin(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_without_any_radius_the_best_estimate_stays_in_both_twins(variant: str) -> None:
-    """Widths of 0 make every inequality of the screening an equality for the best arm, which must stay."""
+    """With widths of 0 the best arm meets every inequality of the screening with equality."""
     result = assert_twins(*synthetic(variant, alpha_scale=0.0))
     assert result.layer_pulls[-1] == 600
 
 
 def as_wide_as_its_target(dim: int) -> fsl.Algorithm | None:
-    """With α_0 = w̄_0 to the bit, if rounding allows it in this dimension."""
+    """Return an algorithm with α_0 = w̄_0 bit for bit, or None if rounding prevents it."""
     parameters = {
         "dim": dim,
         "n_arms": 1,
@@ -329,7 +333,7 @@ def test_an_arm_just_as_wide_as_its_target_is_not_wide_in_either_twin() -> None:
 
 
 class Heard:
-    """A weighting and a trigger that remember what they were told."""
+    """A weighting and a trigger that remember their arguments."""
 
     def __init__(self) -> None:
         self.norms: list[tuple[float, float]] = []
@@ -346,8 +350,8 @@ class Heard:
 
 @pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "eager"])
 @pytest.mark.parametrize("variant", ["async", "sync"])
-def test_rules_are_told_the_same_numbers_by_both_twins(variant: str, lazy: bool) -> None:
-    """A weight or a trigger hides a small error in what it is told, and so do the arms: the numbers themselves are compared."""
+def test_rules_get_the_same_arguments_from_both_twins(variant: str, lazy: bool) -> None:
+    """Weights, triggers and arms could hide a small error, so the arguments are compared."""
     told = []
     for play in (fsl.run, run_reference):
         heard = Heard()

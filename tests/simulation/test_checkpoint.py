@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was stopped or killed goes on to the bit, and nothing but a whole checkpoint is taken for one."""
+"""A run that was stopped or killed resumes bit for bit, and damaged checkpoints are refused."""
 
 import contextlib
 import dataclasses
@@ -52,11 +52,11 @@ NAMES = [
 
 
 class Stopped(Exception):
-    """Ends a run from within, as a crash would."""
+    """Raised to end a run from within, as a crash would."""
 
 
 def after(chunks):
-    """A `progress` that ends the run after so many chunks."""
+    """Return a `progress` that ends the run after so many chunks."""
     count = iter(range(chunks))
 
     def progress(done, total):
@@ -67,7 +67,7 @@ def after(chunks):
 
 
 def stopped_and_resumed(name, problem, file, every=333, **options):
-    """The result of a run that is ended after every second chunk, and how often that was."""
+    """Return the result of a run stopped after every second chunk, and the number of stops."""
     for times in range(1000):
         with contextlib.suppress(Stopped):
             return fsl.run(
@@ -98,11 +98,11 @@ def synthetic(name="async", **sizes):
     )
 
 
-# --- to the bit --------------------------------------------------------------------------------------------------------
+# --- to the bit ---
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_that_was_stopped_again_and_again_is_the_run_that_was_not(name, tmp_path):
+def test_a_run_that_was_stopped_many_times_equals_one_that_was_not(name, tmp_path):
     problem = synthetic(name)
     resumed, times = stopped_and_resumed(name, problem, tmp_path / "run.ckpt", horizon=3000)
     assert times >= 2
@@ -139,7 +139,7 @@ def test_awkward_sizes_are_resumed_too(sizes, tmp_path):
     seed=st.integers(0, 50),
     name=st.sampled_from(NAMES),
 )
-def test_wherever_it_is_cut_a_run_is_the_same(every, stops, seed, name, tmp_path_factory):
+def test_a_run_is_the_same_wherever_it_is_stopped(every, stops, seed, name, tmp_path_factory):
     problem, file = synthetic(name, seed=seed), tmp_path_factory.mktemp("cut") / "run.ckpt"
     for _ in range(stops):
         with contextlib.suppress(Stopped):
@@ -178,7 +178,7 @@ def test_arrays_are_resumed_and_only_with_the_same_arrays(tmp_path):
 
 
 class Coins(Stream):
-    """A stream that can't jump: it is played again up to where the checkpoint is."""
+    """A stream without a position: a resumed run reads it again from the beginning."""
 
     def __init__(self):
         self.rng = np.random.default_rng(5)
@@ -195,7 +195,7 @@ class CoinProblem(Problem):
         return Coins()
 
 
-def test_a_stream_that_can_not_jump_is_played_again(tmp_path):
+def test_a_stream_without_a_position_is_read_again(tmp_path):
     resumed, times = stopped_and_resumed(
         "async", CoinProblem(), tmp_path / "run.ckpt", horizon=1200
     )
@@ -228,7 +228,7 @@ def test_the_state_of_a_plugin_is_resumed(tmp_path):
     assert_same(resumed, fsl.run(algorithm, synthetic(), record="all"))
 
 
-def test_a_run_that_ended_is_not_played_again(tmp_path):
+def test_a_finished_run_is_not_played_again(tmp_path):
     file = tmp_path / "run.ckpt"
     first = fsl.run("async", synthetic(), horizon=1000, checkpoint=file)
     content = file.read_bytes()
@@ -237,17 +237,17 @@ def test_a_run_that_ended_is_not_played_again(tmp_path):
     assert again.loop_time == first.loop_time  # of which none was now
 
 
-# --- killed, interrupted --------------------------------------------------------------------------------------------------
+# --- killed, interrupted ---
 
 
 @pytest.mark.posix
-def test_runs_that_are_killed_at_random_moments_end_as_if_they_had_not_been(capsys):
+def test_runs_killed_at_random_moments_end_with_the_same_result(capsys):
     assert KILL_POINTS["main"](points=12, seed=1) == 0
     assert "12 results identical, 0 different" in capsys.readouterr().out
 
 
 @pytest.mark.posix
-def test_ctrl_c_keeps_the_run_and_it_goes_on(tmp_path):
+def test_ctrl_c_writes_a_checkpoint(tmp_path):
     command = [
         sys.executable,
         "-m",
@@ -287,7 +287,7 @@ def test_ctrl_c_keeps_the_run_and_it_goes_on(tmp_path):
     assert 0 < played < 2_000_000
 
 
-def test_a_second_ctrl_c_does_not_wait():
+def test_a_second_ctrl_c_acts_at_once():
     with pytest.raises(KeyboardInterrupt), Interruptions(deferred=True) as interruptions:
         signal.raise_signal(signal.SIGINT)
         assert interruptions.any  # and it goes on
@@ -295,7 +295,7 @@ def test_a_second_ctrl_c_does_not_wait():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_run_in_a_thread_is_kept_as_well(tmp_path):
+def test_a_run_in_a_thread_writes_checkpoints_too(tmp_path):
     results = []
     problem = synthetic()
     thread = threading.Thread(
@@ -320,28 +320,22 @@ def test_without_checkpoint_every_the_clock_decides(tmp_path, monkeypatch):
     assert written == [300, 600, 900, 1000]
 
 
-# --- files that are no checkpoint of this run --------------------------------------------------------------------------------
+# --- files that are no checkpoint of this run ---
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The bytes of a good checkpoint at pull 500 of 1000."""
+    """Return the bytes of a good checkpoint at pull 500 of 1000."""
     file = tmp_path_factory.mktemp("whole") / "run.ckpt"
     with contextlib.suppress(Stopped):
-        fsl.run(
-            "async",
-            synthetic(),
-            horizon=1000,
-            checkpoint=file,
-            checkpoint_every=500,
-            progress=after(0),
-        )
+        options = {"checkpoint": file, "checkpoint_every": 500, "progress": after(0)}
+        fsl.run("async", synthetic(), horizon=1000, **options)
     assert read_archive(file)[0]["totals"][0] == 500
     return file.read_bytes()
 
 
 def refused(content, file, words, name="async", **options):
-    """The file is refused with these words, and is afterwards as it was."""
+    """Check that the file is refused with these words, and not changed."""
     file.write_bytes(content)
     with pytest.raises(InvalidInput, match=words):
         fsl.run(
@@ -390,7 +384,7 @@ def test_other_files_are_refused(whole, tmp_path):
         ({"record": 10}, 'its record is "log", not 10'),
     ],
 )
-def test_the_checkpoint_of_another_run_is_refused_with_what_differs(
+def test_the_checkpoint_of_another_run_is_refused_with_the_differences(
     options, words, whole, tmp_path
 ):
     refused(whole, tmp_path / "run.ckpt", words, **options)
@@ -409,7 +403,7 @@ def test_the_checkpoint_of_another_version_is_refused(whole, tmp_path, monkeypat
 
 
 def forged(whole, **arrays):
-    """A checkpoint that is whole, but whose arrays are somebody's own."""
+    """Return a checkpoint with a right digest and forged arrays."""
     body = whole.split(b"\n", 2)[2]
     with np.load(io.BytesIO(body)) as file:
         found = {name: file[name] for name in file.files} | arrays
@@ -425,7 +419,7 @@ def array_of(whole, name):
 
 @pytest.mark.parametrize("name", ["held", "server", "pending"])
 @pytest.mark.parametrize("value", [-2, 10**6, 2**62])
-def test_numbers_that_point_nowhere_are_refused(name, value, whole, tmp_path):
+def test_indices_out_of_range_are_refused(name, value, whole, tmp_path):
     values = array_of(whole, name)
     values[-1] = value
     refused(
@@ -444,7 +438,7 @@ def test_numbers_that_point_nowhere_are_refused(name, value, whole, tmp_path):
         ("pending_marks", 1, -1),
     ],
 )
-def test_marks_that_no_engine_has_are_refused(name, column, value, whole, tmp_path):
+def test_flags_that_no_engine_sets_are_refused(name, column, value, whole, tmp_path):
     values = array_of(whole, name)
     values[0, column] = value
     refused(
@@ -454,7 +448,7 @@ def test_marks_that_no_engine_has_are_refused(name, column, value, whole, tmp_pa
     )
 
 
-def test_two_clients_can_not_have_gathered_the_same(whole, tmp_path):
+def test_two_clients_cannot_share_their_sums(whole, tmp_path):
     values = array_of(whole, "pending")
     values[values >= 0] = 0
     refused(
@@ -465,7 +459,7 @@ def test_two_clients_can_not_have_gathered_the_same(whole, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_recorded_sums_are_finite(value, whole, tmp_path):
+def test_recorded_sums_must_be_finite(value, whole, tmp_path):
     values = array_of(whole, "recorded_sums")
     values[-1, 0] = value
     refused(
@@ -478,7 +472,7 @@ def test_recorded_sums_are_finite(value, whole, tmp_path):
 @pytest.mark.parametrize(
     "name", ["totals", "held", "snapshot_numbers", "client_pulls", "recorded_sums", "json"]
 )
-def test_an_array_that_is_missing_or_of_another_shape_is_refused(name, whole, tmp_path):
+def test_a_missing_array_or_another_shape_is_refused(name, whole, tmp_path):
     refused(
         forged(whole, **{name: None}),
         tmp_path / "run.ckpt",
@@ -501,10 +495,12 @@ def test_nothing_in_a_checkpoint_is_executed(whole, tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
-# --- disks and folders ------------------------------------------------------------------------------------------------------
+# --- disks and folders ---
 
 
-def test_a_full_disk_leaves_the_checkpoint_before_it_and_no_half_file(whole, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_earlier_checkpoint_and_no_partial_file(
+    whole, tmp_path, monkeypatch
+):
     file = tmp_path / "run.ckpt"
     file.write_bytes(whole)
 
@@ -520,7 +516,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it_and_no_half_file(whole, tmp
     assert np.array_equal(assert_regret, fsl.run("async", synthetic(), horizon=1000).regret)
 
 
-def test_a_folder_that_is_not_there_is_told_before_anything_runs(tmp_path):
+def test_a_missing_folder_is_reported_before_anything_runs(tmp_path):
     with pytest.raises(InvalidInput, match="there is no folder"):
         fsl.run(
             "async",
@@ -547,7 +543,7 @@ def test_a_checkpoint_every_that_cant_be_used_is_refused(options, words, tmp_pat
         fsl.run("async", synthetic(), horizon=1000, **options)
 
 
-def test_every_is_always_the_triggers(tmp_path):
+def test_every_always_belongs_to_the_trigger(tmp_path):
     options = {"checkpoint": tmp_path / "c", "checkpoint_every": 30}
     for kept in ({}, options):
         result = fsl.run("async", synthetic(), horizon=100, trigger="periodic", every=10, **kept)
@@ -556,10 +552,10 @@ def test_every_is_always_the_triggers(tmp_path):
         fsl.run("async", synthetic(), horizon=100, every=10, **options)
 
 
-# --- the command -------------------------------------------------------------------------------------------------------------
+# --- the command ---
 
 
-def test_the_command_keeps_a_run_and_goes_on_from_it(tmp_path):
+def test_the_command_writes_a_checkpoint_and_resumes_from_it(tmp_path):
     arguments = [
         "run",
         "robust",
@@ -586,7 +582,7 @@ def test_the_command_keeps_a_run_and_goes_on_from_it(tmp_path):
     assert longer.count("horizon") == 1 and "its horizon is 2000, not 3000" in longer
 
 
-def test_the_command_says_that_a_run_which_was_stopped_goes_on(tmp_path, monkeypatch):
+def test_the_command_explains_how_to_resume_a_stopped_run(tmp_path, monkeypatch):
     def stopped(algorithm, problem, **options):
         return dataclasses.replace(fsl.run(algorithm, problem), complete=False)
 
@@ -611,6 +607,6 @@ def test_the_command_says_that_a_run_which_was_stopped_goes_on(tmp_path, monkeyp
     )
 
 
-def test_the_command_needs_a_file_to_keep_a_run_in():
+def test_checkpoint_every_needs_a_checkpoint_on_the_command_line():
     done = CliRunner().invoke(root_command, ["run", "--checkpoint-every", "100"])
     assert done.exit_code == 2 and "--checkpoint-every needs --checkpoint" in done.output

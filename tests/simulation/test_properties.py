@@ -1,4 +1,4 @@
-"""What holds for every size, every composition and every data: hypothesis looks for a case in which it does not."""
+"""Properties of runs for all sizes, compositions and data; hypothesis looks for exceptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNTED = (
 SUMMED = ("regret", "reward")
 EPSILON = np.finfo(float).eps
 
-# --- any composition, any data -----------------------------------------------------------------------------------------
+# --- any composition, any data ---
 
 LAYERED = ("async", "sync", "variance", "robust", "suplinucb", "sync+robust", "variance+sync")
 ONE_LAYER = ("oful", "fedlinucb", "async-linucb", "dislinucb", "greedy")
@@ -38,8 +38,11 @@ LAWS = ("sphere", "ball", "tiny", "lattice", "repeated")
 
 
 def contexts_of(law: str, rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:
-    """Contexts no longer than 1: of length 1, of any length, of lengths from 1e-6 on, from a lattice where many coincide or
-    are 0, or the same arms in every round."""
+    """Return contexts no longer than 1.
+
+    They are of length 1, of any length, of lengths from 1e-6 on, from a lattice where many
+    coincide or are 0, or the same arms in every round.
+    """
     x = rng.standard_normal(shape)
     x /= np.linalg.norm(x, axis=2, keepdims=True)
     if law == "ball":
@@ -55,7 +58,7 @@ def contexts_of(law: str, rng: np.random.Generator, shape: tuple[int, int, int])
 
 @st.composite
 def cases(draw, variants=LAYERED + ONE_LAYER, laws=LAWS):
-    """A variant with its parameters, and an ArrayProblem for it."""
+    """Draw a variant with its parameters, and an ArrayProblem for it."""
     variant, law, seed = (
         draw(st.sampled_from(variants)),
         draw(st.sampled_from(laws)),
@@ -106,7 +109,7 @@ def made(variant: str, parameters: dict, problem: fsl.ArrayProblem) -> fsl.Algor
 def played(
     algorithm: fsl.Algorithm, problem: fsl.ArrayProblem, cuts=(), **options
 ) -> tuple[Engine, np.ndarray]:
-    """An engine after the whole problem, taken in the pieces between the cuts; arm, layer and client of every pull."""
+    """Return an engine that played a problem cut at these pulls, and arm, layer, client of each."""
     n = problem.horizon
     stream = problem.stream(n, choose_arrival(algorithm, problem, n))
     engine, by_pull = Engine(algorithm, budget=stream.budget, **options), np.zeros((n, 3), np.int32)
@@ -118,7 +121,7 @@ def played(
 
 @settings(max_examples=200)
 @given(case=cases(), kernels=st.sampled_from(norms.available()))
-def test_the_engine_and_its_twin_play_the_same_game(case, kernels):
+def test_engine_and_twin_play_alike(case, kernels):
     variant, parameters, problem = case
     algorithm = made(variant, parameters, problem)
     found = fsl.run(algorithm, problem, record="all", kernels=kernels)
@@ -131,19 +134,21 @@ def test_the_engine_and_its_twin_play_the_same_game(case, kernels):
         )
 
 
-# --- sums --------------------------------------------------------------------------------------------------------------
+# --- sums ---
 
 
 def by_sigma(norm: float, sigma: float) -> float:
-    """A weight that the test knows too."""
+    """A weight that the test computes too."""
     return sigma
 
 
 def observations(
     problem: fsl.ArrayProblem, by_pull: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """ω x xᵀ and ω r x of every pull, with ω = σ_t; and how large the numbers are that ω r x is a sum of, as r = θᵀx + noise may
-    be nearly 0 when they are not."""
+    """Return ω x xᵀ and ω r x of every pull, with ω = σ_t, and the magnitude of ω r x's terms.
+
+    r = θᵀx + noise may be nearly 0 when its terms are not.
+    """
     n = problem.horizon
     chunk, arms = problem.stream(n, None).take(n), by_pull[:, 0]
     x, pull = chunk.contexts[np.arange(n), :, arms], np.arange(n)
@@ -164,7 +169,7 @@ def observations(
 def assert_sum(
     found: np.ndarray, terms: np.ndarray, sizes: np.ndarray, start: np.ndarray | float = 0.0
 ) -> None:
-    """Equal to the last digits of as many additions as there are terms, and the few of a term itself."""
+    """Check that a sum is right, up to the rounding of as many additions as it has terms."""
     most = np.abs(start) + sizes.sum(axis=0)
     assert (
         np.abs(found - (start + terms.sum(axis=0))) <= (len(terms) + 8) * EPSILON * most.max()
@@ -198,7 +203,7 @@ def test_server_and_clients_together_hold_every_observation_once(case):
 @settings(max_examples=100)
 @given(case=cases(variants=("async", "fedlinucb")))
 def test_the_servers_sums_are_those_of_all_uploads(case):
-    """A client that syncs uploads all it has gathered: so the server has what each client saw until its last sync."""
+    """The server has what each client observed until its last sync."""
     variant, parameters, problem = case
     algorithm = made(variant, parameters | {"weighting": by_sigma}, problem)
     result = fsl.run(algorithm, problem, record="all")
@@ -222,11 +227,11 @@ def test_the_servers_sums_are_those_of_all_uploads(case):
         assert_sum(server["moment"], moments[there], sizes[there])
 
 
-# --- the screening -----------------------------------------------------------------------------------------------------
+# --- the screening ---
 
 
 class Watched:
-    """S-LUCB as a policy of its own, which sees what the compiled one sees, and keeps who was kept in each layer."""
+    """S-LUCB as a Python policy that remembers which arms each layer kept."""
 
     def __init__(self, problem: fsl.ArrayProblem) -> None:
         n = problem.horizon
@@ -284,7 +289,7 @@ def test_the_best_arm_survives_the_screening_when_every_estimate_is_within_its_w
 
 @pytest.mark.parametrize("variant", ["async", "sync", "robust", "suplinucb"])
 def test_estimates_are_within_their_widths_with_the_radii_of_the_theorem(variant):
-    """And then an arm of layer s loses at most 4 w̄ of the layer before, since the best arm was still there."""
+    """Then an arm of layer s loses at most 4 w̄ of the layer before, which kept the best arm."""
     rng, horizon = np.random.default_rng(5), 3000
     contexts = contexts_of("ball", rng, (horizon, 5, 3))
     noise, theta = 0.1 * rng.standard_normal(horizon), contexts_of("sphere", rng, (1, 1, 3))[0, 0]
@@ -304,11 +309,11 @@ def test_estimates_are_within_their_widths_with_the_radii_of_the_theorem(variant
     assert len(np.unique(result.layers)) >= 2
 
 
-# --- what must not matter ----------------------------------------------------------------------------------------------
+# --- what must not matter ---
 
 
 def reordered(problem: fsl.ArrayProblem, order: np.ndarray) -> fsl.ArrayProblem:
-    """The same rounds with their arms in another order."""
+    """Return the same rounds with their arms in another order."""
     rows = np.arange(problem.horizon)[:, None]
     source = (
         {"theta": problem.theta, "noise": problem._noise}
@@ -334,8 +339,8 @@ def reordered(problem: fsl.ArrayProblem, order: np.ndarray) -> fsl.ArrayProblem:
     ),
     seed=st.integers(0, 1000),
 )
-def test_arms_in_another_order_are_chosen_all_the_same(case, seed):
-    """Until a last layer has to choose before it knows anything: there all estimates are 0, and the first arm wins the tie."""
+def test_the_order_of_arms_does_not_matter(case, seed):
+    """Until a last layer without observations decides: all estimates are 0, the first wins."""
     variant, parameters, problem = case
     order = np.random.default_rng(seed).permuted(
         np.tile(np.arange(problem.n_arms), (problem.horizon, 1)), axis=1
@@ -360,7 +365,7 @@ def test_arms_in_another_order_are_chosen_all_the_same(case, seed):
 
 
 def everything(engine: Engine, algorithm: fsl.Algorithm, clients: list[int]) -> list[np.ndarray]:
-    """All that can be seen of an engine and of these clients, but for totals."""
+    """Return all arrays of an engine and of these clients, but no totals."""
     views = [engine.server_layer(s) for s in range(algorithm.n_layers)]
     views += [
         engine.client_layer(client, s) for client in clients for s in range(algorithm.n_layers)
@@ -375,7 +380,7 @@ def assert_same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
 
 @settings(max_examples=150)
 @given(case=cases(), data=st.data())
-def test_a_run_in_pieces_is_the_run_in_one_to_the_bit(case, data):
+def test_a_run_in_pieces_equals_a_whole_run_bit_for_bit(case, data):
     variant, parameters, problem = case
     algorithm = made(variant, parameters, problem)
     cuts = (
@@ -397,7 +402,7 @@ def test_a_run_in_pieces_is_the_run_in_one_to_the_bit(case, data):
     idle=st.integers(1, 3),
 )
 def test_clients_that_never_play_change_nothing(case, idle):
-    """The same constants with more clients than come: every pull, every sum and all traffic stay as they are."""
+    """With the same constants and more clients, every pull, sum and message stays the same."""
     variant, parameters, problem = case
     algorithm = made(variant, parameters, problem)
     crowded, pulls = played(algorithm, problem, n_clients=problem.n_clients + idle)

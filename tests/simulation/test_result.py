@@ -16,7 +16,7 @@ def result():
     return fsl.run("async", fsl.SyntheticProblem(4, 5, 3, seed=2), horizon=600, record="all")
 
 
-def test_a_saved_result_comes_back_whole(result, tmp_path):
+def test_a_saved_result_is_loaded_completely(result, tmp_path):
     loaded = fsl.RunResult.load(result.save(tmp_path / "run.npz"))
     for name, value in vars(result).items():
         if isinstance(value, np.ndarray):
@@ -26,12 +26,12 @@ def test_a_saved_result_comes_back_whole(result, tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_result_without_arms_comes_back_without(tmp_path):
+def test_a_result_without_arms_is_loaded_without_them(tmp_path):
     thin = fsl.run("sync", fsl.SyntheticProblem(4, 5, 3, seed=2), horizon=600)
     assert fsl.RunResult.load(thin.save(tmp_path / "thin.npz")).arms is None
 
 
-def test_a_full_disk_leaves_no_half_file(result, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_partial_file(result, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -65,7 +65,7 @@ def damaged_files(result, folder):
     return ["cut.npz", "text.npz", "foreign.npz", "other.npz", "pickle.npz.npy"]
 
 
-def test_files_that_are_not_whole_results_are_refused(result, tmp_path):
+def test_damaged_and_foreign_files_are_refused(result, tmp_path):
     for name in damaged_files(result, tmp_path):
         with pytest.raises(InvalidInput, match=f"{name} is not a") as told:
             fsl.RunResult.load(tmp_path / name)
@@ -74,14 +74,14 @@ def test_files_that_are_not_whole_results_are_refused(result, tmp_path):
         fsl.RunResult.load(tmp_path / "absent.npz")
 
 
-def test_a_future_format_is_refused_by_its_number(tmp_path):
+def test_a_future_format_is_refused_with_its_number(tmp_path):
     future = json.dumps({"format": "fedsuplin-result", "format_version": 99}).encode()
     np.savez(tmp_path / "future.npz", json=np.frombuffer(future, np.uint8))
     with pytest.raises(InvalidInput, match="format version 99"):
         fsl.RunResult.load(tmp_path / "future.npz")
 
 
-def test_a_frame_has_a_row_a_recorded_pull(result):
+def test_a_frame_has_one_row_per_recorded_pull(result):
     frame = result.to_frame()
     assert list(frame.columns) == ["pulls", *SUMS, *COUNTS, "arm", "layer", "client"]
     assert len(frame) == 600 and frame["regret"].iloc[-1] == result.regret[-1]
@@ -107,7 +107,7 @@ def test_a_result_can_rebuild_its_run(variant):
     assert again.spec == first.spec and again.departures == first.departures
 
 
-def test_what_was_not_kept_can_not_be_rebuilt():
+def test_objects_that_are_not_in_the_spec_cannot_be_rebuilt():
     arrays = fsl.run(
         "async", fsl.ArrayProblem(np.full((4, 2, 2), 0.1), [0, 1, 0, 1], theta=[0.1, 0.2])
     )
@@ -123,14 +123,14 @@ def test_what_was_not_kept_can_not_be_rebuilt():
         custom.rebuild()
 
 
-def test_a_result_tells_what_happened_in_one_line(result):
+def test_the_repr_of_a_result_is_a_summary(result):
     assert repr(result).startswith("RunResult(async, 600 pulls: regret ") and "µs per pull" in repr(
         result
     )
     assert result.versions["fedsuplin"] == fsl.__version__ and result.seed == 2
 
 
-def test_a_made_algorithm_that_assumes_more_noise_than_there_is_says_so_in_its_result():
+def test_a_result_notes_that_its_algorithm_assumes_too_much_noise():
     sizes = {"dim": 4, "n_arms": 5, "n_clients": 2, "horizon": 300}
     problem = fsl.SyntheticProblem(4, 5, 2, noise_scale=0.1)
     wide, told = (

@@ -1,4 +1,4 @@
-"""Runs: the same bits however they are cut, what is recorded, memory, interruption, and the paper's setting."""
+"""Runs: the same bits for every chunk size, recording, memory, Ctrl-C, and the paper's setting."""
 
 import os
 import signal
@@ -87,9 +87,12 @@ def test_the_threads_of_blas_do_not_change_a_bit():
     """d = 256 is large enough for a threaded factorisation."""
     script = textwrap.dedent("""
         import fedsuplin as fsl, hashlib
-        r = fsl.run("sync", fsl.SyntheticProblem(256, 5, 3, seed=0), horizon=240, record="all", D=0.5, alpha_scale=0.01)
+        problem = fsl.SyntheticProblem(256, 5, 3, seed=0)
+        constants = {"D": 0.5, "alpha_scale": 0.01}
+        r = fsl.run("sync", problem, horizon=240, record="all", **constants)
         assert r.communication[-1] > 0
-        print(hashlib.sha256(r.regret.tobytes() + r.arms.tobytes() + r.layers.tobytes()).hexdigest())
+        found = r.regret.tobytes() + r.arms.tobytes() + r.layers.tobytes()
+        print(hashlib.sha256(found).hexdigest())
     """)
     found = [
         subprocess.run(
@@ -104,7 +107,7 @@ def test_the_threads_of_blas_do_not_change_a_bit():
     assert found[0] == found[1]
 
 
-def test_another_seed_is_another_run():
+def test_another_seed_gives_another_run():
     assert (
         fsl.run("async", problem_for("async", 0), horizon=500).regret[-1]
         != fsl.run("async", problem_for("async", 1), horizon=500).regret[-1]
@@ -112,7 +115,7 @@ def test_another_seed_is_another_run():
 
 
 @pytest.mark.parametrize("record", ["log", 7, 1])
-def test_thinned_recording_keeps_the_rows_of_the_full_one(record):
+def test_thinned_recording_has_rows_of_the_full_one(record):
     full = fsl.run("async", problem_for("async"), horizon=1000, record="all")
     thin = fsl.run("async", problem_for("async"), horizon=1000, record=record)
     assert thin.pulls[-1] == 1000
@@ -154,7 +157,7 @@ def test_uniform_regret_is_what_uniform_play_loses():
     )
 
 
-def test_random_arrival_gives_each_client_its_share_in_an_order_that_the_seed_decides():
+def test_random_arrival_is_fair_and_ordered_by_the_seed():
     first, second = (
         fsl.run("async", problem_for("async", seed, arrival="random"), horizon=1001, record="all")
         for seed in (0, 1)
@@ -166,7 +169,7 @@ def test_random_arrival_gives_each_client_its_share_in_an_order_that_the_seed_de
     )  # no pattern repeats itself
 
 
-def test_click_leave_lets_each_client_play_and_leave():
+def test_with_click_leave_each_client_plays_all_its_pulls_in_a_row():
     clients = fsl.run(
         "async", problem_for("async", arrival="click-leave"), horizon=1000, record="all"
     ).clients
@@ -215,9 +218,9 @@ def test_memory_does_not_grow_with_the_horizon():
 
 @pytest.fixture
 def ctrl_c():
-    """A progress callback that presses Ctrl-C 0.3 s after the first chunk, and remembers when.
+    """Return a progress callback that sends Ctrl-C 0.3 s after the first chunk, and remembers when.
 
-    A process started in the background ignores Ctrl-C: here it counts in any case.
+    A process started in the background ignores Ctrl-C; the handler set here does not.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     pressed = []
@@ -252,7 +255,7 @@ def test_ctrl_c_ends_a_run_within_a_second_with_what_was_recorded(sizes, horizon
 
 
 @pytest.mark.posix
-def test_what_ctrl_c_leaves_is_the_beginning_of_the_whole_run(ctrl_c):
+def test_the_result_of_an_interrupted_run_is_the_beginning_of_the_whole(ctrl_c):
     problem = fsl.SyntheticProblem(4, 4, 3, seed=0)
     with pytest.warns(InterruptedRun):
         part = fsl.run("async", problem, horizon=10**7, record="all", progress=ctrl_c)
@@ -266,7 +269,7 @@ def test_what_ctrl_c_leaves_is_the_beginning_of_the_whole_run(ctrl_c):
 
 
 class Prefix:
-    """A problem of which a prefix is played as if the run were `horizon` long: arrival depends on the length."""
+    """A problem played as if the run were `horizon` long, since arrivals depend on the length."""
 
     def __init__(self, problem, horizon):
         self._problem, self._horizon = problem, horizon
@@ -278,7 +281,7 @@ class Prefix:
         return self._problem.stream(self._horizon, arrival)
 
 
-def test_progress_is_told_between_chunks():
+def test_progress_is_called_between_chunks():
     seen = []
     fsl.run(
         "async",
@@ -290,7 +293,7 @@ def test_progress_is_told_between_chunks():
     assert seen == [(400, 1000), (800, 1000), (1000, 1000)]
 
 
-# --- the paper's setting ---------------------------------------------------------------------------------------------------
+# --- the paper's setting ---
 
 PAPER = {"dim": 25, "n_arms": 20, "n_clients": 20, "noise_scale": 0.1}
 
@@ -336,7 +339,7 @@ def test_the_theory_beats_uniform_play_at_the_horizon_it_asks_for():
     assert long.regret[-1] < 0.8 * long.uniform_regret[-1]
 
 
-def test_uniform_play_is_over_the_arms_that_are_there():
+def test_uniform_play_chooses_among_the_arms_that_are_there():
     rng = np.random.default_rng(0)
     mask, rewards = rng.random((60, 5)) < 0.6, rng.random((60, 5))
     mask[:, 3] |= ~mask.any(axis=1)
