@@ -195,12 +195,12 @@ GROUPS = {
 
 DOORS = (
     "fedsuplin",
-    "fedsuplin.plugin",
     "fedsuplin.errors",
+    "fedsuplin.plugin",
     "fedsuplin.testing",
     "fedsuplin.reference",
 )
-"""The modules whose names are public."""
+"""The modules whose names are public. The first that exports a name has its page."""
 
 # Names of plain objects, whose docstring would be that of their type: type, and what it is.
 DATA = {
@@ -226,3 +226,10 @@ def resolve(name: str) -> object:
     """Return the object that a full name stands for."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
+
+
+def find_home_pages() -> dict[str, str]:
+    """Map each listed name to the name of the same object that has the page."""
+    names = sorted(list_names(), key=lambda name: DOORS.index(name.rpartition(".")[0]))
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(resolve(name)), name) for name in names}

@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "tools")]  # the list of names, and our extensions
 
-from api_reference import list_names  # noqa: E402
+from api_reference import find_home_pages  # noqa: E402
 from numpydoc.xref import DEFAULT_LINKS  # noqa: E402
 
 from fedsuplin import __version__  # noqa: E402
@@ -56,8 +56,8 @@ numpydoc_show_class_members = False  # the class template lists the members
 numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = True  # our types in the tables of parameters are links
 numpydoc_xref_aliases = {name: name for name in DEFAULT_LINKS}  # no links to other projects
-classes = [name for name in list_names() if name.rpartition(".")[2][0].isupper()]
-numpydoc_xref_aliases |= {name.rpartition(".")[2]: name for name in reversed(classes)}
+classes = [name for name in find_home_pages().values() if name.rpartition(".")[2][0].isupper()]
+numpydoc_xref_aliases |= {name.rpartition(".")[2]: name for name in classes}
 numpydoc_xref_ignore = "all"  # all others are plain text
 
 # --- HTML -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from api_reference import DATA, GROUPS, Group, Section, list_names, resolve
+from api_reference import DATA, GROUPS, Group, Section, find_home_pages, list_names, resolve
 from docutils.nodes import Element
 from generated import refresh, underline
 from sphinx.addnodes import pending_xref
@@ -41,12 +41,6 @@ def write_pages(app: Sphinx, config: Config) -> None:
     pages = {f"{key}.rst": format_group(group, homes) for key, group in GROUPS.items()}
     by_autosummary = {f"{name}.rst" for name in homes.values() if name not in DATA}
     refresh(Path(app.srcdir) / "api", pages, by_autosummary)
-
-
-def find_home_pages() -> dict[str, str]:
-    """Map each listed name to the first listed name of the same object, which has the page."""
-    first: dict[int, str] = {}
-    return {name: first.setdefault(id(resolve(name)), name) for name in list_names()}
 
 
 def format_group(group: Group, homes: dict[str, str]) -> str:
