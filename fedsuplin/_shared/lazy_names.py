@@ -1,4 +1,4 @@
-"""Import public names when they are first used."""
+"""Import public names, and modules of other packages, when they are first used."""
 
 from __future__ import annotations
 
@@ -26,3 +26,17 @@ def make_lazy_names(
         return value
 
     return load, lambda: sorted(homes)
+
+
+class LazyModule:
+    """Stands for a module of another package, and imports it when one of its names is used.
+
+    >>> LazyModule("math").sqrt(4)
+    2.0
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .._shared.extras import import_extra
+from .._shared.lazy_names import LazyModule
 from ..algorithm.algorithm import Algorithm
 from ..errors import FederationError
 from ..live.client import Decision
 from .calls import FIRST_CONTACT_SECONDS, Calls, ConnectionStatus, prepare_calls_and_link
-from .link import Link, Request
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .link import Link, Request
+else:
+    asyncio = LazyModule("asyncio")  # brings ssl: a tenth of the time of `import fedsuplin`
 
 
 async def connect_async(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._shared.checks import check_seed, is_whole_number
 from .._shared.extras import import_extra
 from ..algorithm.algorithm import Algorithm
 from ..errors import FederationError, InvalidInput
 from .addresses import parse_server_url
-from .agreement import Agreement
-from .client_journal import ClientJournal
-from .credentials import make_channel_credentials, make_metadata
-from .link import Link, Request
-from .wire import METHODS, PATHS
+
+if TYPE_CHECKING:
+    from .link import Link, Request
 
 LARGEST_MESSAGE = 64 << 20
 EXTRA_WAIT_SECONDS = 20.0  # seconds more for an answer that comes when all clients have come: the server's two deadlines
@@ -52,6 +50,8 @@ class Calls:
         return module.secure_channel(self.target, self.credentials, options=CHANNEL_OPTIONS)
 
     def methods(self, channel: Any) -> dict[str, Any]:
+        from .wire import METHODS, PATHS
+
         return {method: channel.unary_unary(PATHS[method]) for method in METHODS}
 
     def keywords(self, request: Request) -> dict[str, Any]:
@@ -97,6 +97,12 @@ def prepare_calls_and_link(
             "certificates (ca, cert, key) are for TLS: the address must begin with grpcs://"
         )
     import_extra("grpc", "federation", "fsl.connect")
+    # Here and not above: `import fedsuplin` should cost little to those who never connect.
+    from .agreement import Agreement
+    from .client_journal import ClientJournal
+    from .credentials import make_channel_credentials, make_metadata
+    from .link import Link
+
     credentials = make_channel_credentials(ca, cert, key) if encrypted else None
     calls = Calls(target, credentials, make_metadata(token), float(timeout))
     plan = None if algorithm is None else Agreement.of(algorithm)

@@ -8,14 +8,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .._shared.extras import import_extra
 from ..algorithm.algorithm import Algorithm
 from ..errors import FederationError
 from ..live.client import Decision
 from .calls import FIRST_CONTACT_SECONDS, Calls, ConnectionStatus, prepare_calls_and_link
-from .link import Link, Request
+
+if TYPE_CHECKING:
+    from .link import Link, Request
 
 
 def connect(
