@@ -177,7 +177,7 @@ def collect_experiment_numbers(outcome: Outcome) -> dict[str, Any]:
     """Return the verdicts, files and time of an experiment as plain data."""
     return {
         "trouble": None if outcome.measured is not None else explain_no_verdicts(outcome),
-        "verdicts": [verdict.row() for verdict in outcome.verdicts],
+        "verdicts": [verdict.to_row() for verdict in outcome.verdicts],
         "files": outcome.files,
         "seconds": outcome.seconds,
     }

@@ -1,4 +1,4 @@
-"""The paper's experiments, and those that it proves but does not measure: `fedsuplin reproduce`."""
+"""The experiments of `fedsuplin reproduce`: the paper's own, and its theorems measured."""
 
 from .experiment import Experiment, Options, Outcome
 from .reproduction import EXPERIMENTS, reproduce

@@ -1,10 +1,11 @@
-"""Experiment 1: who plays when. Regret and communication of async under three arrival patterns, and of sync."""
+"""Experiment 1: regret and communication of async under three arrival patterns, and of sync."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from .._shared.arrays import Floats
+from ..view.style import YLABELS
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured
 from .figures import draw_curve, finish_panel, make_panels
 from .formatting import format_mean_error
@@ -17,19 +18,22 @@ if TYPE_CHECKING:
 PATTERNS = ("random", "round-robin", "click-leave")
 SYNC = "sync"
 PRACTICAL, THEOREM_C, THEORY = "practical", "practical, C = 1/M²", "theory"
-UNITS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
 
 
 class Arrivals(Experiment):
+    """Arrival patterns: which client plays when."""
+
     name = "arrivals"
     title = "Arrival patterns"
-    says = (
-        "Click-leave, the pattern closest to one central learner, has the lowest regret of the asynchronous runs; the "
-        "synchronous algorithm has lower regret than the asynchronous one, at a higher communication cost (figures 1a and 1b)."
+    statement = (
+        "Click-leave, the pattern closest to one central learner, has the lowest regret of the "
+        "asynchronous runs; the synchronous algorithm has lower regret than the asynchronous one, "
+        "at a higher communication cost (figures 1a and 1b)."
     )
     record = "log"
 
-    def settings(self) -> dict[str, str]:
+    def describe_settings(self) -> dict[str, str]:
+        """Return problem and policies, in words."""
         return {
             "problem": PAPER_IN_WORDS,
             PRACTICAL: "the preset `practical` as it is: what the figure shows",
@@ -37,7 +41,8 @@ class Arrivals(Experiment):
             THEORY: "the constants of Theorems 1 and 2, with the noise's σ = 0.1",
         }
 
-    def cases(self) -> list[Case]:
+    def list_cases(self) -> list[Case]:
+        """Return each arrival pattern, and sync, in each setting."""
         theory = {"preset": "theory", "noise_scale": PAPER["noise_scale"]}
         settings: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             PRACTICAL: ({}, {}),
@@ -59,6 +64,7 @@ class Arrivals(Experiment):
         return cases
 
     def draw(self, measured: Measured) -> Figure:
+        """Draw regret and communication over the pulls, one curve per pattern."""
         figure, axes = make_panels(
             f"Arrival patterns, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2
         )
@@ -73,12 +79,13 @@ class Arrivals(Experiment):
                 each,
                 title=title,
                 x="pulls of all clients",
-                y=UNITS[what],
+                y=YLABELS[what],
                 legend="lower right" if what == "regret" else None,
             )
         return figure
 
-    def verdicts(self, measured: Measured) -> list[Verdict]:
+    def judge_claims(self, measured: Measured) -> list[Verdict]:
+        """Return the verdicts in each setting."""
         return [
             verdict
             for setting in measured.choices("setting")
@@ -87,12 +94,12 @@ class Arrivals(Experiment):
 
 
 def judge_setting(measured: Measured, setting: str) -> list[Verdict]:
-    """The paper's two claims and the draft's two."""
+    """Return the verdicts on the claims of the paper and of its draft, in one setting."""
 
     def of(what: str, pattern: str) -> Floats:
         return measured.values(what, setting=setting, pattern=pattern)
 
-    def told(what: str) -> str:
+    def list_values(what: str) -> str:
         return ", ".join(
             f"{pattern} {format_mean_error(of(what, pattern))}" for pattern in (*PATTERNS, SYNC)
         )
@@ -102,6 +109,14 @@ def judge_setting(measured: Measured, setting: str) -> list[Verdict]:
             [compute_difference(of(what, pattern), of(what, other)).less for other in others]
         )
 
+    def more_communication(pattern: str, others: tuple[str, ...]) -> str:
+        return combine_outcomes(
+            [
+                compute_difference(of("communication", other), of("communication", pattern)).less
+                for other in others
+            ]
+        )
+
     random, round_robin = of("communication", "random"), of("communication", "round-robin")
     apart = abs(random.mean() / round_robin.mean() - 1)
     return [
@@ -109,54 +124,44 @@ def judge_setting(measured: Measured, setting: str) -> list[Verdict]:
             "click-leave has the lowest regret of the async runs",
             "paper",
             setting,
-            f"regret: {told('regret')}",
+            f"regret: {list_values('regret')}",
             less("regret", "click-leave", ("random", "round-robin")),
         ),
         Verdict(
             "sync has lower regret than async with the same arrivals, round-robin",
             "paper",
             setting,
-            f"regret: sync {format_mean_error(of('regret', SYNC))}, async {format_mean_error(of('regret', 'round-robin'))}",
+            f"regret: sync {format_mean_error(of('regret', SYNC))}, "
+            f"async {format_mean_error(of('regret', 'round-robin'))}",
             less("regret", SYNC, ("round-robin",)),
         ),
         Verdict(
             "sync has lower regret than async with any arrivals",
             "paper",
             setting,
-            f"regret: {told('regret')}",
+            f"regret: {list_values('regret')}",
             less("regret", SYNC, PATTERNS),
         ),
         Verdict(
             "sync communicates more than async with any arrivals",
             "paper",
             setting,
-            f"communication: {told('communication')}",
-            combine_outcomes(
-                [
-                    compute_difference(of("communication", pattern), of("communication", SYNC)).less
-                    for pattern in PATTERNS
-                ]
-            ),
+            f"communication: {list_values('communication')}",
+            more_communication(SYNC, PATTERNS),
         ),
         Verdict(
             "random and round-robin nearly coincide in communication (within 5 %)",
             "draft",
             setting,
-            f"{format_mean_error(random)} and {format_mean_error(round_robin)}, {100 * apart:.1f} % apart",
+            f"{format_mean_error(random)} and {format_mean_error(round_robin)}, "
+            f"{100 * apart:.1f} % apart",
             judge(apart < 0.05),
         ),
         Verdict(
             "click-leave communicates more than random and round-robin",
             "draft",
             setting,
-            f"communication: {told('communication')}",
-            combine_outcomes(
-                [
-                    compute_difference(
-                        of("communication", other), of("communication", "click-leave")
-                    ).less
-                    for other in PATTERNS[:2]
-                ]
-            ),
+            f"communication: {list_values('communication')}",
+            more_communication("click-leave", PATTERNS[:2]),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Experiment 2: more clients. Regret of each client over its own pulls, for several numbers of clients, against SupLinUCB."""
+"""Experiment 2: regret per client for several numbers of clients, against SupLinUCB."""
 
 from __future__ import annotations
 
@@ -20,38 +20,46 @@ PRACTICAL = "practical"
 
 
 class Clients(Experiment):
+    """Number of clients: does each of them learn faster among more?"""
+
     name = "clients"
     title = "Number of clients"
-    says = (
-        "FedSupLinUCB significantly reduces the regret per client compared with SupLinUCB, and the more so the more clients "
-        "there are, in both the asynchronous and the synchronous setting (figure 1c)."
+    statement = (
+        "FedSupLinUCB significantly reduces the regret per client compared with SupLinUCB, and the "
+        "more so the more clients there are, in both the asynchronous and the synchronous setting "
+        "(figure 1c)."
     )
     record = "log"
     counts = (2, 5, 10, 20, 40)
     pulls_each: int = PAPER["horizon"] // PAPER["n_clients"]
 
-    def settings(self) -> dict[str, str]:
+    def describe_settings(self) -> dict[str, str]:
+        """Return problem and policies, in words."""
         return {
-            "problem": f"d = 25, K = 20, {self.pulls_each:,} pulls a client (T = M · {self.pulls_each:,}), M = {self.counts}, "
-            "contexts uniform on the unit sphere, Gaussian noise of variance 0.01; async: random arrivals",
+            "problem": f"d = 25, K = 20, {self.pulls_each:,} pulls per client "
+            f"(T = M · {self.pulls_each:,}), M = {self.counts}, contexts uniform on the unit "
+            "sphere, Gaussian noise of variance 0.01; async: random arrivals",
             "policies": "the preset `practical`; SupLinUCB: 20 learners, each alone",
         }
 
-    def cases(self) -> list[Case]:
+    def list_cases(self) -> list[Case]:
+        """Return each policy with each number of clients, and SupLinUCB alone."""
         found = [
-            Case({"policy": name, "M": count}, {"name": name}, self.problem(count))
+            Case({"policy": name, "M": count}, {"name": name}, self.make_problem(count))
             for name in POLICIES
             for count in self.counts
         ]
         return [
             *found,
-            Case({"policy": ALONE, "M": 1}, {"name": ALONE}, self.problem(PAPER["n_clients"])),
+            Case({"policy": ALONE, "M": 1}, {"name": ALONE}, self.make_problem(PAPER["n_clients"])),
         ]
 
-    def problem(self, count: int) -> dict[str, Any]:
+    def make_problem(self, count: int) -> dict[str, Any]:
+        """Return the keywords of the problem with so many clients."""
         return PAPER | {"n_clients": count, "horizon": count * self.pulls_each}
 
     def draw(self, measured: Measured) -> Figure:
+        """Draw the regret per client over its own pulls, one curve per number of clients."""
         figure, axes = make_panels(
             f"Regret per client, preset practical ({self.n_seeds} seeds, 95 % confidence bands)", 2
         )
@@ -75,7 +83,8 @@ class Clients(Experiment):
             each.set_ylim(0, 1.45 * top)  # room for the legend
         return figure
 
-    def verdicts(self, measured: Measured) -> list[Verdict]:
+    def judge_claims(self, measured: Measured) -> list[Verdict]:
+        """Return the verdicts on async and on sync."""
         alone = measured.values("regret", policy=ALONE, M=1) / PAPER["n_clients"]
         found = []
         for policy in POLICIES:
@@ -83,7 +92,7 @@ class Clients(Experiment):
                 count: measured.values("regret", policy=policy, M=count) / count
                 for count in self.counts
             }
-            told = "regret per client: " + ", ".join(
+            listed = "regret per client: " + ", ".join(
                 f"M = {count}: {format_mean_error(values)}" for count, values in each.items()
             )
             found += [
@@ -91,7 +100,7 @@ class Clients(Experiment):
                     f"{policy}: every number of clients has lower regret per client than SupLinUCB",
                     "paper",
                     PRACTICAL,
-                    f"{told}; SupLinUCB: {format_mean_error(alone)}",
+                    f"{listed}; SupLinUCB: {format_mean_error(alone)}",
                     combine_outcomes(
                         [
                             compute_difference(values, alone, paired=False).less
@@ -103,7 +112,7 @@ class Clients(Experiment):
                     f"{policy}: regret per client falls as M grows",
                     "paper",
                     PRACTICAL,
-                    told,
+                    listed,
                     judge_falling(list(each.values())),
                 ),
             ]
@@ -111,7 +120,10 @@ class Clients(Experiment):
 
 
 def judge_falling(samples: list[Floats]) -> str:
-    """Does each mean lie below the one before? Other numbers of clients are other problems, so the seeds are no pairs."""
+    """Return the outcome for the claim that each mean is below the one before.
+
+    Other numbers of clients are other problems, so the seeds are not pairs.
+    """
     return combine_outcomes(
         [
             compute_difference(later, earlier, paired=False).less

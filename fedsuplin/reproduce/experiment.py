@@ -1,4 +1,4 @@
-"""What an experiment is: cases to run, a figure of what was measured, and a verdict on each claim."""
+"""What an experiment is: cases to run, a figure of what was measured, and a verdict per claim."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ PAPER: dict[str, Any] = {
     "noise_scale": 0.1,
     "horizon": 40_000,
 }
-PAPER_IN_WORDS = "the paper's: d = 25, K = 20, M = 20, T = 40 000, contexts uniform on the unit sphere, Gaussian noise of variance 0.01"
+PAPER_IN_WORDS = (
+    "the paper's: d = 25, K = 20, M = 20, T = 40 000, contexts uniform on the unit sphere, "
+    "Gaussian noise of variance 0.01"
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Options:
     """What a user may choose for all experiments."""
 
     size: str = "normal"
-    """"quick" for a minute's version, "full" for the longest horizons."""
+    """"quick" for a version that takes a minute, "full" for the longest horizons."""
     seeds: int | None = None
     movielens: Path | None = None
 
@@ -55,23 +58,24 @@ class Options:
 
 @dataclass(frozen=True)
 class Case:
-    """One line of an experiment's table: what the figure calls it, and the policy and problem that are run for it."""
+    """One policy on one problem, run with several seeds; its labels are columns of the tables."""
 
     labels: dict[str, Any]
     policy: dict[str, Any]
     problem: dict[str, Any]
     seeds: int | None = None
-    """How many, where a long run has fewer than the experiment; those that a user asks for come first."""
+    """How many seeds, where a long run has fewer than the experiment; `Options.seeds` wins."""
 
-    def point(self, seed: int, record: str | None) -> Point:
+    def make_point(self, seed: int, record: str | None) -> Point:
+        """Make the point of a sweep that runs this case with one seed."""
         return Point(self.policy, {"name": "synthetic"} | self.problem, seed, record)
 
 
 class Measured:
-    """The runs of an experiment, by the labels of their cases.
+    """The runs of an experiment, selected by the labels of their cases.
 
-    >>> found = Measured([{"M": 2, "seed": 1, "regret": 5.0}, {"M": 2, "seed": 0, "regret": 4.0}], [None, None], ["M"])
-    >>> found.values("regret", M=2).tolist()
+    >>> rows = [{"M": 2, "seed": 1, "regret": 5.0}, {"M": 2, "seed": 0, "regret": 4.0}]
+    >>> Measured(rows, [None, None], ["M"]).values("regret", M=2).tolist()
     [4.0, 5.0]
     """
 
@@ -81,16 +85,14 @@ class Measured:
         curves: list[dict[str, AnyArray] | None],
         labels: Sequence[str],
     ) -> None:
-        order = sorted(
-            range(len(rows)), key=lambda at: rows[at]["seed"]
-        )  # stable: cases stay in their order within a seed
-        self.rows, self.curves, self.labels = (
-            [rows[at] for at in order],
-            [curves[at] for at in order],
-            list(labels),
-        )
+        # The sort is stable: cases keep their order within a seed.
+        order = sorted(range(len(rows)), key=lambda at: rows[at]["seed"])
+        self.rows = [rows[at] for at in order]
+        self.curves = [curves[at] for at in order]
+        self.labels = list(labels)
 
-    def _where(self, labels: dict[str, Any]) -> list[int]:
+    def _find(self, labels: dict[str, Any]) -> list[int]:
+        """Return the numbers of the runs with these labels; raise KeyError if there are none."""
         found = [
             at
             for at, row in enumerate(self.rows)
@@ -101,60 +103,54 @@ class Measured:
         return found
 
     def values(self, what: str, **labels: Any) -> Floats:
-        """The final value of what was measured, a number a seed, in the order of the seeds."""
-        return np.array([self.rows[at][what] for at in self._where(labels)], float)
+        """Return the final values of a measure, one per seed, in the order of the seeds."""
+        return np.array([self.rows[at][what] for at in self._find(labels)], float)
 
     def curve(self, what: str, **labels: Any) -> tuple[AnyArray, Floats]:
-        """Recorded pulls, and values as seeds × pulls."""
-        found = [curve for at in self._where(labels) if (curve := self.curves[at]) is not None]
+        """Return the recorded pulls, and a measure as seeds × pulls."""
+        found = [curve for at in self._find(labels) if (curve := self.curves[at]) is not None]
         return found[0]["pulls"], np.array([curve[what] for curve in found], float)
 
     def choices(self, label: str) -> list[Any]:
-        """The values of a label, in the order of the cases."""
+        """Return the values of a label, in the order of the cases."""
         return list(dict.fromkeys(row[label] for row in self.rows))
 
-    def summary(self, measures: Sequence[str]) -> list[dict[str, Any]]:
-        """Mean and standard error over the seeds, a row a case."""
+    def summarise(self, measures: Sequence[str]) -> list[dict[str, Any]]:
+        """Return mean and standard error over the seeds, one row per case and measure."""
         cases = dict.fromkeys(tuple(row[name] for name in self.labels) for row in self.rows)
-        told = []
+        rows = []
         for case in cases:
-            row = dict(zip(self.labels, case, strict=True))
+            labels = dict(zip(self.labels, case, strict=True))
             for what in measures:
-                values = self.values(what, **row)
-                told.append(
-                    row
-                    | {
-                        "measure": what,
-                        "mean": values.mean(),
-                        "error": compute_standard_error(values),
-                        "seeds": len(values),
-                    }
-                )
-        return told
+                values = self.values(what, **labels)
+                error = compute_standard_error(values)
+                numbers = {"mean": values.mean(), "error": error, "seeds": len(values)}
+                rows.append(labels | {"measure": what} | numbers)
+        return rows
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an experiment."""
+    """The result of an experiment: its runs, verdicts and files."""
 
     experiment: Experiment
     sweep: SweepResult
     measured: Measured | None = None
-    """None if it was stopped, or a run of it failed: then there is nothing to say."""
+    """None if the experiment was not run or was stopped, or if one of its runs failed."""
     verdicts: list[Verdict] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     seconds: float = 0.0
     missing: str | None = None
-    """Why it was not run, where it was not."""
+    """Why it was not run, if it was not."""
 
 
 class Experiment(ABC):
-    """Base of the experiments. One says its cases, draws what was measured and judges the claims; the rest is here."""
+    """Base class of the experiments: each has its cases, figure and verdicts."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    says: ClassVar[str]
-    """What the paper says, or why it is measured."""
+    statement: ClassVar[str]
+    """What the paper states, or proves without measuring it."""
     seeds: ClassVar[dict[str, int]] = {"quick": 3, "normal": 20, "full": 20}
     record: ClassVar[str | None] = None
     """"log" where the figure shows curves."""
@@ -165,78 +161,79 @@ class Experiment(ABC):
         self.options, self.size = options, options.size
         self.n_seeds = options.seeds or self.seeds[options.size]
 
-    def missing(self) -> str | None:
-        """Why it can't be run, if so: what the user has to give."""
+    def explain_missing(self) -> str | None:
+        """Return what the user has to provide before it can run, None if there is nothing."""
         return None
 
     @abstractmethod
-    def settings(self) -> dict[str, str]:
-        """What a reader needs to know to do it again, in words."""
+    def describe_settings(self) -> dict[str, str]:
+        """Return all that a reader needs to repeat it, in words."""
         ...
 
     @abstractmethod
-    def cases(self) -> list[Case]: ...
+    def list_cases(self) -> list[Case]:
+        """Return the cases to run."""
+        ...
 
     @abstractmethod
-    def draw(self, measured: Measured) -> Figure: ...
+    def draw(self, measured: Measured) -> Figure:
+        """Draw what was measured."""
+        ...
 
     @abstractmethod
-    def verdicts(self, measured: Measured) -> list[Verdict]: ...
+    def judge_claims(self, measured: Measured) -> list[Verdict]:
+        """Return a verdict on each claim."""
+        ...
 
-    # --- the same for all --------------------------------------------------------------------------------------------------
+    # --- the same for all experiments --------------------------------------------------------
 
-    def seeds_of(self, case: Case) -> range:
+    def list_seeds(self, case: Case) -> range:
+        """Return the seeds of a case."""
         return range(self.options.seeds or case.seeds or self.n_seeds)
 
     def run(
         self, folder: Path, progress: Callable[[SweepProgress], None] | None = None, **where: Any
     ) -> SweepResult:
-        """Every case with every seed, each kept in the folder as it ends. Two cases may be the same run."""
+        """Run every case with every seed, and keep each run in the folder when it ends."""
         points = [
-            case.point(seed, self.record) for case in self.cases() for seed in self.seeds_of(case)
+            case.make_point(seed, self.record)
+            for case in self.list_cases()
+            for seed in self.list_seeds(case)
         ]
-        return sweep_points(
-            list({point.key: point for point in points}.values()),
-            folder=folder,
-            progress=progress,
-            **where,
-        )
+        distinct = {point.key: point for point in points}  # two cases may be the same run
+        return sweep_points(list(distinct.values()), folder=folder, progress=progress, **where)
 
-    def measured(self, found: SweepResult) -> Measured:
+    def collect(self, found: SweepResult) -> Measured:
+        """Return the runs of a complete sweep with the labels of their cases."""
         at = {point.key: number for number, point in enumerate(found.points)}
         rows, curves = [], []
-        for case in self.cases():
-            for seed in self.seeds_of(case):
-                number = at[case.point(seed, self.record).key]
-                rows.append(
-                    case.labels
-                    | {"seed": seed}
-                    | {
-                        key: value
-                        for key, value in found.rows[number].items()
-                        if key not in case.labels
-                    }
-                )
+        for case in self.list_cases():
+            for seed in self.list_seeds(case):
+                number = at[case.make_point(seed, self.record).key]
+                labels = case.labels | {"seed": seed}
+                rest = {
+                    key: value
+                    for key, value in found.rows[number].items()
+                    if key not in case.labels
+                }
+                rows.append(labels | rest)
                 curves.append(found.curves[number])
-        return Measured(rows, curves, list(self.cases()[0].labels))
+        return Measured(rows, curves, list(self.list_cases()[0].labels))
 
     def report(self, found: SweepResult, folder: Path) -> Outcome:
-        """Data, figure and verdicts of a sweep that is complete, into the folder."""
-        measured = self.measured(found)
-        verdicts = self.verdicts(measured)
+        """Write data, figure and verdicts of a complete sweep into the folder."""
+        measured = self.collect(found)
+        verdicts = self.judge_claims(measured)
         figure = self.draw(measured)
         files = [
             write_csv_rows(folder / "runs.csv", measured.rows),
-            write_csv_rows(folder / "means.csv", measured.summary(self.measures)),
-            write_csv_rows(folder / "verdicts.csv", [verdict.row() for verdict in verdicts]),
+            write_csv_rows(folder / "means.csv", measured.summarise(self.measures)),
+            write_csv_rows(folder / "verdicts.csv", [verdict.to_row() for verdict in verdicts]),
         ]
         if self.record is not None:
-            files.append(
-                write_csv_rows(
-                    folder / "curves.csv",
-                    list_curve_rows(measured.rows, measured.curves, (*measured.labels, "seed")),
-                )
-            )
+            columns = (*measured.labels, "seed")
+            rows = list_curve_rows(measured.rows, measured.curves, columns)
+            files.append(write_csv_rows(folder / "curves.csv", rows))
         for suffix in ("png", "svg"):
             files.append(folder / f"{self.name}.{suffix}")
             save_figure(figure, files[-1])

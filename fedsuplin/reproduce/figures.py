@@ -1,17 +1,12 @@
-"""The one look of the experiments' figures: curves with bands, points with intervals, axes with units.
-
-Colours are those that colour-blind readers can tell apart; line styles and markers differ too, for print in grey.
-"""
+"""The common look of the experiments' figures: panels, curves with bands, points with intervals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from .._shared.arrays import Floats
 from .._shared.statistics import compute_confidence_band
-from ..view.style import choose_style, finish_axes, make_figure
+from ..view.style import GREY, choose_style, draw_means, finish_axes, make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +19,7 @@ WIDTHS = {1: 7.5, 2: 13.0, 3: 17.0}
 
 
 def make_panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure with n panels side by side, in one row or several."""
+    """Make a figure with n panels side by side, in one row or several."""
     columns = -(-n // rows)
     figure = make_figure((WIDTHS[columns], HEIGHT * rows))
     figure.suptitle(title, fontsize=12)
@@ -35,7 +30,7 @@ def make_panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def draw_curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str) -> None:
-    """The mean over seeds (values are seeds × x) with its 95 % confidence band."""
+    """Draw the mean over seeds (values are seeds × x) with its 95 % confidence band."""
     mean, half, style = values.mean(axis=0), compute_confidence_band(values), choose_style(number)
     every = max(1, len(x) // 8)
     axes.plot(
@@ -51,30 +46,21 @@ def draw_curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str
 
 
 def draw_points(axes: Axes, x: Any, values: list[Floats], *, number: int, label: str) -> None:
-    """Means over seeds (an array for each x) with their 95 % confidence intervals."""
-    means = np.array([each.mean() for each in values])
-    halves = np.array([compute_confidence_band(each[:, None])[0] for each in values])
-    axes.errorbar(
-        x,
-        means,
-        yerr=halves,
-        label=label,
-        capsize=2.5,
-        markersize=5,
-        linewidth=1.6,
-        **choose_style(number),
-    )
+    """Draw means over seeds (one array per x) with their 95 % confidence intervals."""
+    means = [each.mean() for each in values]
+    halves = [compute_confidence_band(each[:, None])[0] for each in values]
+    draw_means(axes, x, means, halves, label=label, number=number)
 
 
 def draw_guide(axes: Axes, x: Any, y: Any, *, label: str) -> None:
-    """Something to compare with: a bound, a slope."""
-    axes.plot(x, y, label=label, color="#666666", linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
+    """Draw a line to compare with, such as a bound or a slope."""
+    axes.plot(x, y, label=label, color=GREY, linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
 
 
 def finish_panel(
     axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: Corner | None = "best"
 ) -> None:
-    """Words, scales ("x", "y" or "xy" are logarithmic) and legend."""
+    """Add title, axis labels, scales ("x", "y" or "xy" are logarithmic) and legend."""
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         if name in log:
             axes.set(**{f"{name}scale": "log"})

@@ -1,4 +1,4 @@
-"""Verdicts: a claim, what was measured, and whether it holds, does not, or can't be told from these seeds."""
+"""Numbers, means and their errors as text for verdicts and pages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from .._shared.statistics import compute_standard_error
 
 
 def format_mean_error(values: Floats) -> str:
-    """Mean ± standard error, to the first digit of the error.
+    """Return mean ± standard error, to the first digit of the error.
 
-    >>> mean_error(np.array([1230.0, 1250.0])), mean_error(np.array([0.5, 0.53]))
+    >>> import numpy as np
+    >>> format_mean_error(np.array([1230.0, 1250.0])), format_mean_error(np.array([0.5, 0.53]))
     ('1,240 ± 10', '0.52 ± 0.02')
     """
     return format_with_error(values.mean(), compute_standard_error(values))
 
 
 def format_with_error(mean: float, error: float) -> str:
+    """Return a mean ± its error, to the first digit of the error."""
     if not error > 0:  # the same for every seed, or one seed only
         return format_number(mean)
     digits = max(0, -math.floor(math.log10(error)))
@@ -25,9 +27,9 @@ def format_with_error(mean: float, error: float) -> str:
 
 
 def format_number(value: float, *, sign: bool = False) -> str:
-    """In three digits or, from 1000 on, whole.
+    """Return a number with three digits or, from 1000 on, as a whole number.
 
-    >>> number(12345.6), number(0.01234), number(3.0, sign=True)
+    >>> format_number(12345.6), format_number(0.01234), format_number(3.0, sign=True)
     ('12,346', '0.0123', '+3')
     """
     plus = "+" if sign else ""

@@ -1,4 +1,4 @@
-"""The page of `fedsuplin reproduce` as Markdown, with small figures beside it: docs/results.md."""
+"""Write the page of `fedsuplin reproduce` as Markdown, with small figures: docs/results.md."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..view.markdown import format_markdown_table
 from .experiment import Experiment, Measured, Options, Outcome
 from .page_content import (
     MARKS,
+    count_outcomes,
     describe_circumstances,
     explain_no_verdicts,
     format_command,
@@ -18,24 +19,28 @@ from .page_content import (
 )
 from .verdicts import OPEN
 
-DPI = 80  # a page has several of them, and the folder of the run has them as SVG
+DPI = 80  # a page has several figures, and the folder of the run has them as SVG
+VERDICT_HEADS = ("claim", "whose", "setting", "measured, mean ± standard error", "verdict")
 
 
 def write_markdown_page(path: Path, outcomes: Sequence[Outcome], options: Options) -> Path:
-    """The page, and NAME.png of each experiment in a folder called like the page, without its suffix."""
+    """Write the page, and each figure as NAME.png in a folder named as the page."""
     folder = path.with_suffix("")
-    told = describe_circumstances(outcomes, options)
-    told["command"] = f"`{told['command']} --markdown {path.name if path.is_absolute() else path}`"
+    facts = describe_circumstances(outcomes, options)
+    shown = path.name if path.is_absolute() else path
+    facts["command"] = f"`{facts['command']} --markdown {shown}`"
+    overview = (format_overview_row(outcome) for outcome in outcomes)
     sections = "\n".join(format_section(outcome, folder) for outcome in outcomes)
     page = f"""\
 # Results
 
-What `fedsuplin reproduce` measured, and its verdict on each claim. A 95 % confidence interval over the seeds decides; where it
-holds zero the claim is {OPEN}. This page is made by the command; what to make of it is in [the paper's claims](reproduction.md).
+What `fedsuplin reproduce` measured, and its verdict on each claim. A claim is decided by a 95 %
+confidence interval over the seeds; where that holds zero, it is {OPEN}. The command writes
+this page; [the paper's claims](reproduction.md) explains the results.
 
-{format_markdown_table(("", ""), told.items())}
+{format_markdown_table(("", ""), facts.items())}
 
-{format_markdown_table(("experiment", *MARKS), (format_overview_row(outcome) for outcome in outcomes))}
+{format_markdown_table(("experiment", *MARKS), overview)}
 
 {sections}"""
     with open_atomically(path, encoding="utf-8") as file:
@@ -44,26 +49,25 @@ holds zero the claim is {OPEN}. This page is made by the command; what to make o
 
 
 def format_overview_row(outcome: Outcome) -> list[str]:
-    """How its claims fared."""
+    """Return the row of an experiment in the overview: a link and how many claims hold."""
     link = f"[{outcome.experiment.title}](#{make_anchor(outcome.experiment.title)})"
     if outcome.measured is None:
         return [link, explain_no_verdicts(outcome), "", ""]
-    return [
-        link,
-        *(str(sum(verdict.outcome == which for verdict in outcome.verdicts)) for which in MARKS),
-    ]
+    return [link, *map(str, count_outcomes(outcome).values())]
 
 
 def make_anchor(title: str) -> str:
-    """The anchor of a heading, as GitHub and the site make it."""
+    """Return the anchor of a heading, as GitHub and the site make it."""
     return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
 
 
 def format_section(outcome: Outcome, folder: Path) -> str:
+    """Return the section of an experiment, and save its figure into the folder."""
     experiment, measured = outcome.experiment, outcome.measured
-    head = f"## {experiment.title}\n\n> {experiment.says}\n"
+    head = f"## {experiment.title}\n\n> {experiment.statement}\n"
     if measured is None:
         return f"{head}\n{explain_no_verdicts(outcome)}\n"
+    figure = save_small_figure(experiment, measured, folder)
     verdicts = (
         (
             each.claim,
@@ -75,13 +79,13 @@ def format_section(outcome: Outcome, folder: Path) -> str:
         for each in outcome.verdicts
     )
     return f"""{head}
-![{experiment.title}]({folder.name}/{save_small_figure(experiment, measured, folder).name})
+![{experiment.title}]({folder.name}/{figure.name})
 
-{format_markdown_table(("claim", "whose", "setting", "measured, mean ± standard error", "verdict"), verdicts)}
+{format_markdown_table(VERDICT_HEADS, verdicts)}
 
 ### Settings of {experiment.name}
 
-{format_markdown_table(("", ""), experiment.settings().items())}
+{format_markdown_table(("", ""), experiment.describe_settings().items())}
 
 ### Means of {experiment.name}
 
@@ -92,6 +96,7 @@ def format_section(outcome: Outcome, folder: Path) -> str:
 
 
 def save_small_figure(experiment: Experiment, measured: Measured, folder: Path) -> Path:
+    """Save the figure of an experiment as a PNG of few pixels, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{experiment.name}.png"
     with open_atomically(path, "wb") as file:
@@ -100,5 +105,6 @@ def save_small_figure(experiment: Experiment, measured: Measured, folder: Path) 
 
 
 def format_mean_table(experiment: Experiment, measured: Measured) -> str:
+    """Return the table of means as Markdown."""
     heads, cases = tabulate_means(experiment, measured)
     return format_markdown_table(heads, ([*case, *numbers] for case, numbers in cases))

@@ -1,4 +1,4 @@
-"""One self-contained HTML page with every figure, table, setting and version: to be mailed to a colleague as it is."""
+"""What the HTML page and the Markdown page of `fedsuplin reproduce` have in common."""
 
 from __future__ import annotations
 
@@ -17,49 +17,58 @@ from .formatting import format_number, format_with_error
 from .verdicts import FAILS, HOLDS, OPEN
 
 MARKS = {HOLDS: ("✓", "good"), FAILS: ("✗", "bad"), OPEN: ("?", "open")}
+"""Sign and style class of each outcome."""
 
 
 def describe_circumstances(outcomes: Sequence[Outcome], options: Options) -> dict[str, str]:
-    """Versions, machine and time, from the runs themselves where they say it."""
+    """Return command, versions, machine and time, in words."""
     names = " ".join(outcome.experiment.name for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
     return {
         "command": f"fedsuplin reproduce {names}{format_flags(options)}",
         "versions": f"fedsuplin {__version__}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}, SciPy {scipy.__version__}",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "seconds": f"{sum(outcome.seconds for outcome in outcomes):.0f}, less what was there from an earlier start",
+        "seconds": f"{seconds:.0f}, without runs kept from an earlier start",
         "made": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 
 def format_command(experiment: Experiment) -> str:
+    """Return the command that runs one experiment."""
     return f"fedsuplin reproduce {experiment.name}{format_flags(experiment.options)}"
 
 
 def format_flags(options: Options) -> str:
+    """Return options as they stand on the command line."""
     size = "" if options.size == "normal" else f" --{options.size}"
     seeds = "" if options.seeds is None else f" --seeds {options.seeds}"
-    return f"{size}{seeds}" + (
-        "" if options.movielens is None else f" --movielens {options.movielens.name}"
-    )
+    movielens = "" if options.movielens is None else f" --movielens {options.movielens.name}"
+    return f"{size}{seeds}{movielens}"
 
 
 def explain_no_verdicts(outcome: Outcome) -> str:
-    """Why an experiment has no verdicts."""
+    """Return why an experiment has no verdicts."""
     if outcome.missing is not None:
         return f"not run: {outcome.missing}"
-    if outcome.sweep.failed:
-        return f"{len(outcome.sweep.failed)} runs failed, the first with {outcome.sweep.failed[0]['error']}"
+    failed = outcome.sweep.failed
+    if failed:
+        return f"{len(failed)} runs failed, the first with {failed[0]['error']}"
     return "stopped before its end"
+
+
+def count_outcomes(outcome: Outcome) -> dict[str, int]:
+    """Return how many claims of an experiment hold, do not hold, or are not decided."""
+    return {which: sum(each.outcome == which for each in outcome.verdicts) for which in MARKS}
 
 
 def tabulate_means(
     experiment: Experiment, measured: Measured
 ) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
-    """Heads, and a row a case: what tells it apart, and its measures, a column each."""
+    """Return the heads and rows of the table of means: one row per case, labels and numbers."""
     labels, measures = measured.labels, experiment.measures
     cases: dict[tuple[Any, ...], dict[str, str]] = {}
-    for row in measured.summary(measures):
+    for row in measured.summarise(measures):
         cells = cases.setdefault(tuple(row[name] for name in labels), {})
         cells[row["measure"]] = format_with_error(row["mean"], row["error"])
     heads = [head.replace("_", " ") for head in (*labels, *measures)]
@@ -70,8 +79,6 @@ def tabulate_means(
 
 
 def format_label(value: Any) -> str:
-    return (
-        format_number(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else str(value)
-    )
+    """Return the label of a case as text."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return format_number(value) if is_number else str(value)

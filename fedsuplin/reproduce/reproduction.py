@@ -1,4 +1,4 @@
-"""Experiments by name, one after another: each into a folder of its own, and all of them onto one page."""
+"""Run experiments by name and write their pages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,39 @@ def reproduce(
     progress: Callable[[str, SweepProgress], None] | None = None,
     ended: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
-    """Run experiments ("all" for every one) and write their data, figures and verdicts into folder/NAME, and folder/report.html.
+    """Run experiments and write their data, figures and verdicts, and one page about all of them.
 
-    `size` is "quick", "normal" or "full". Each is a sweep: one that was stopped goes on where it was. `ended` is called with
-    each outcome. One whose runs failed, or that was stopped, has no `measured` in its outcome. The page also shows what earlier
-    starts left of other experiments in the folder. `markdown` names a file for the
-    page as Markdown, with small figures in a folder beside it: docs/results.md is made by it.
+    Each experiment is a sweep: started again after it was stopped, it goes on where it was. The
+    page also has what earlier starts left of other experiments in the folder.
+
+    Parameters
+    ----------
+    names : str or sequence of str
+        The experiments, or "all".
+    folder : str or Path
+        Where folder/NAME/ and folder/report.html are written.
+    size : str
+        "quick", "normal" or "full".
+    seeds : int, optional
+        Runs per case; each experiment has its own default.
+    movielens : str or Path, optional
+        The folder of a MovieLens release; without one, the experiment "movielens" is not run.
+    markdown : str or Path, optional
+        A file for the page as Markdown, with small figures in a folder beside it.
+    backend : str
+        What runs the sweeps, as in `sweep`.
+    workers : int, optional
+        How many runs at a time.
+    progress : callable, optional
+        Called with the name of the experiment and its progress.
+    ended : callable, optional
+        Called with the outcome of each experiment.
+
+    Returns
+    -------
+    list of Outcome
+        One per experiment, up to the one that was stopped. Where runs failed or were stopped,
+        `measured` is None.
     """
     chosen = choose_experiments(names)
     options = Options(
@@ -56,13 +83,13 @@ def reproduce(
     experiments = [EXPERIMENTS[name](options) for name in chosen]
     check_any_can_run(experiments)
     for experiment in experiments:
-        if experiment.missing() is None:
-            experiment.cases()  # what is wrong with one is told before the first begins
+        if experiment.explain_missing() is None:
+            experiment.list_cases()  # errors in any of them come before the first one runs
     folder, outcomes = Path(folder), []
     for experiment in experiments:
-        tell = None if progress is None else lambda now, name=experiment.name: progress(name, now)
+        report = None if progress is None else lambda now, name=experiment.name: progress(name, now)
         outcome = run_experiment(
-            experiment, folder / experiment.name, tell, backend=backend, workers=workers
+            experiment, folder / experiment.name, report, backend=backend, workers=workers
         )
         outcomes.append(outcome)
         if ended is not None:
@@ -76,6 +103,7 @@ def reproduce(
 
 
 def choose_experiments(names: str | Sequence[str]) -> list[str]:
+    """Return the chosen names in the order of the paper; raise UnknownName for others."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name != "all" and name not in EXPERIMENTS:
@@ -86,8 +114,8 @@ def choose_experiments(names: str | Sequence[str]) -> list[str]:
 
 
 def check_any_can_run(experiments: Sequence[Experiment]) -> None:
-    """Where none can be run, that is an error; one among others is told on the page."""
-    missing = {experiment.name: experiment.missing() for experiment in experiments}
+    """Check that at least one experiment can run; the page has the reasons for the others."""
+    missing = {experiment.name: experiment.explain_missing() for experiment in experiments}
     if all(missing.values()):
         raise InvalidInput(
             "; ".join(f"{name} can't be run: {reason}" for name, reason in missing.items())
@@ -95,7 +123,7 @@ def check_any_can_run(experiments: Sequence[Experiment]) -> None:
 
 
 def check_extras() -> None:
-    """What all of them need, before an hour's work finds out that it can't be drawn."""
+    """Check that the packages that all experiments need are installed, before anything runs."""
     missing = [name for name in ("joblib", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtra(
@@ -104,8 +132,8 @@ def check_extras() -> None:
 
 
 def run_experiment(experiment: Experiment, folder: Path, progress: Any, **where: Any) -> Outcome:
-    """An experiment from its cases to its files."""
-    missing = experiment.missing()
+    """Run one experiment, and write its files if all of its runs ended well."""
+    missing = experiment.explain_missing()
     if missing is not None:
         return Outcome(experiment, SweepResult([], [], [], ()), missing=missing)
     began = time.perf_counter()

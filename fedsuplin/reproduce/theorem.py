@@ -1,4 +1,4 @@
-"""Theorems 1 and 2 at their own constants, over horizons that only a compiled loop reaches."""
+"""Theorems 1 and 2 at their own constants, over horizons of up to 10⁸ pulls."""
 
 from __future__ import annotations
 
@@ -26,34 +26,41 @@ SMALL: dict[str, Any] = {"dim": 8, "n_arms": 8, "n_clients": 4}
 SIGMAS = (0.1, 1.0)
 POLICIES = ("async", "sync")
 LONGEST = {"quick": 10**6, "normal": 10**7, "full": 10**8}
-PULLS, FEWEST = 5 * 10**7, 4  # pulls over all seeds of a horizon, but no fewer seeds than that
+PULLS, FEWEST = 5 * 10**7, 4  # pulls over all seeds of a horizon, and the fewest seeds
 
 
 class Theorem(Experiment):
+    """Theorems 1 and 2: regret and communication as T grows."""
+
     name = "theorem"
     title = "The theorems at their own constants"
-    says = (
-        "R_T is Õ(√(dT)) for async and for sync; async communicates O(d M² log d log T) times, sync O(√(d³M³) log d) times, "
-        "whatever T (Theorems 1 and 2; the paper does not measure them)."
+    statement = (
+        "R_T is Õ(√(dT)) for async and for sync; async communicates O(d M² log d log T) times, "
+        "sync O(√(d³M³) log d) times, whatever T (Theorems 1 and 2; the paper does not measure "
+        "them)."
     )
 
-    def settings(self) -> dict[str, str]:
+    def describe_settings(self) -> dict[str, str]:
+        """Return problem and policies, in words."""
         return {
-            "problem": "d = 8, K = 8, M = 4; contexts uniform on the sphere (easier than the adversary's, for whom the theorems "
-            "hold), Gaussian noise with sd σ = 0.1 or σ = 1; random arrivals for async, rounds for sync; each horizon T is a run "
-            "of its own, since the constants depend on it",
-            "policies": "the preset `theory`: δ = 0.05, λ = B = 1, C = 1/M², D = T_c ln T_c/(d²M), every radius at its full "
-            "size; told the noise's σ",
-            "seeds": f"{self.n_seeds}, but for long T as many as make {format_compact(PULLS)} pulls in all, and at least {FEWEST}"
+            "problem": "d = 8, K = 8, M = 4; contexts uniform on the sphere (easier than the "
+            "adversarial ones of the theorems), Gaussian noise with sd σ = 0.1 or σ = 1; random "
+            "arrivals for async, rounds for sync; each horizon T is a run of its own, since the "
+            "constants depend on it",
+            "policies": "the preset `theory`: δ = 0.05, λ = B = 1, C = 1/M², "
+            "D = T_c ln T_c/(d²M), every radius at its full size; given the noise's σ",
+            "seeds": f"{self.n_seeds}, but for long T as many as make {format_compact(PULLS)} "
+            f"pulls in all, and at least {FEWEST}"
             if self.options.seeds is None
             else f"{self.n_seeds}",
         }
 
-    def horizons(self) -> list[int]:
-        """Two a decade."""
+    def choose_horizons(self) -> list[int]:
+        """Return the horizons to run, two per decade."""
         return [T for e in range(4, 9) for T in (10**e, 3 * 10**e) if LONGEST[self.size] >= T]
 
-    def cases(self) -> list[Case]:
+    def list_cases(self) -> list[Case]:
+        """Return each policy at each noise level and horizon."""
         return [
             Case(
                 {"policy": policy, "sigma": sigma, "horizon": T},
@@ -63,22 +70,22 @@ class Theorem(Experiment):
             )
             for sigma in SIGMAS
             for policy in POLICIES
-            for T in self.horizons()
+            for T in self.choose_horizons()
         ]
 
     def draw(self, measured: Measured) -> Figure:
+        """Draw regret and communication against T."""
         from matplotlib.ticker import LogLocator
 
-        title = "Theorems 1 and 2 at their own constants: d = 8, K = 8, M = 4 (95 % confidence intervals)"
+        sizes = "d = 8, K = 8, M = 4 (95 % confidence intervals)"
+        title = f"Theorems 1 and 2 at their own constants: {sizes}"
         figure, (regret, *communication) = make_panels(title, 3)
         horizons, x = list_horizons(measured), "T, pulls of all clients"
         for at, (sigma, policy) in enumerate(
             itertools.product(measured.choices("sigma"), POLICIES)
         ):
-            label, found = (
-                f"{policy}, σ = {sigma:g}",
-                [HorizonRuns(measured, policy, sigma, T) for T in horizons],
-            )
+            label = f"{policy}, σ = {sigma:g}"
+            found = [HorizonRuns(measured, policy, sigma, T) for T in horizons]
             draw_points(regret, horizons, [each.ratio for each in found], number=at, label=label)
             axes = communication[POLICIES.index(policy)]
             draw_points(
@@ -93,21 +100,24 @@ class Theorem(Experiment):
         )
         regret.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         for policy, axes in zip(POLICIES, communication, strict=True):
-            found = [
-                HorizonRuns(measured, policy, SIGMAS[0], T) for T in horizons
-            ]  # of which the bound is the same for any σ
-            bounds = [each.bound("communication") for each in found]
+            # the bound is the same for any σ
+            found = [HorizonRuns(measured, policy, SIGMAS[0], T) for T in horizons]
+            bounds = [each.compute_bound("communication") for each in found]
             draw_guide(
-                axes, horizons, bounds, label=f"{found[0].order('communication').text} (constant 1)"
+                axes,
+                horizons,
+                bounds,
+                label=f"{found[0].get_bound('communication').text} (constant 1)",
             )
             axes.set_ylim(top=1.25 * max(axes.get_ylim()[1], *bounds))  # room for the legend
             words = {"title": f"Communication of {policy}", "x": x, "y": "communications until T"}
             finish_panel(axes, **words, log="x", legend="upper left")
         return figure
 
-    def verdicts(self, measured: Measured) -> list[Verdict]:
+    def judge_claims(self, measured: Measured) -> list[Verdict]:
+        """Return the verdicts on Theorems 1 and 2."""
         proved = [bool(row["guarantee"]) for row in measured.rows]
-        told = [
+        verdicts = [
             Verdict(
                 "the runs meet every condition of the theorems",
                 "theorem",
@@ -120,23 +130,24 @@ class Theorem(Experiment):
             for policy in POLICIES:
                 found = [HorizonRuns(measured, policy, sigma, T) for T in list_horizons(measured)]
                 communication = judge_logarithmic if policy == "async" else judge_constant
-                told += [
+                verdicts += [
                     judge_regret_growth(found),
                     judge_regret_bound(found),
                     communication(found),
                     judge_communication_bound(found),
                 ]
-                told += [judge_proof_bound(found)] if policy == "async" else []
-            told.append(judge_layers_reached(found[-1]))
-        return told
+                verdicts += [judge_proof_bound(found)] if policy == "async" else []
+            verdicts.append(judge_layers_reached(found[-1]))
+        return verdicts
 
 
 def list_horizons(measured: Measured) -> list[int]:
+    """Return the horizons that were run, shortest first."""
     return sorted(measured.choices("horizon"))
 
 
 class HorizonRuns:
-    """What was measured of a policy at one horizon, a number a seed."""
+    """What was measured of a policy at one horizon, one number per seed."""
 
     def __init__(self, measured: Measured, policy: str, sigma: float, horizon: int) -> None:
         def values(what: str) -> Floats:
@@ -147,22 +158,23 @@ class HorizonRuns:
         self.ratio = self.regret / math.sqrt(SMALL["dim"] * horizon)
         self.algorithm = make(policy, **SMALL, horizon=horizon, preset="theory", noise_scale=sigma)
 
-    def order(self, what: str) -> Bound:
-        """Table 1's for "regret" or "communication"; both policies have a row there."""
+    def get_bound(self, what: str) -> Bound:
+        """Return the bound of the paper's Table 1 for "regret" or "communication"."""
         bound: Bound = getattr(self.algorithm.claim, what)
         return bound
 
-    def bound(self, what: str) -> float:
-        """Its value, with the constant 1."""
-        return self.order(what)(self.algorithm.setting)
+    def compute_bound(self, what: str) -> float:
+        """Return the value of a bound, with the constant 1."""
+        return self.get_bound(what)(self.algorithm.setting)
 
 
 def keep_decades(found: list[HorizonRuns]) -> list[HorizonRuns]:
-    """The longest horizon, a tenth of it, and so on, from the shortest."""
+    """Return the longest horizon, a tenth of it, and so on, shortest first."""
     return [each for each in found if math.log10(found[-1].T / each.T).is_integer()]
 
 
 def format_by_horizon(found: list[HorizonRuns], what: str) -> str:
+    """Return a measure at each decade of the horizon, in words."""
     return ", ".join(
         f"{format_mean_error(getattr(each, what))} ({format_compact(each.T)})"
         for each in keep_decades(found)
@@ -170,54 +182,61 @@ def format_by_horizon(found: list[HorizonRuns], what: str) -> str:
 
 
 def keep_common_seeds(found: list[HorizonRuns], what: str) -> list[Floats]:
-    """Longer horizons have fewer seeds, the first ones."""
+    """Return a measure for the seeds that all horizons have: longer ones have fewer."""
     n = min(len(each.regret) for each in found)
     return [getattr(each, what)[:n] for each in found]
 
 
 def judge_regret_growth(found: list[HorizonRuns]) -> Verdict:
+    """Return the verdict on whether R_T grows no faster than √T."""
     before, last = keep_decades(found)[-2:]
     powers = fit_exponents([before.T, last.T], keep_common_seeds([before, last], "regret"))
     return Verdict(
         "over the last decade of T, R_T grows no faster than √T",
         "theorem",
         last.setting,
-        f"R_T/√(dT): {format_by_horizon(found, 'ratio')}; R_T grows like T^p with p = {format_mean_error(powers)} "
+        f"R_T/√(dT): {format_by_horizon(found, 'ratio')}; "
+        f"R_T grows like T^p with p = {format_mean_error(powers)} "
         f"from T = {format_compact(before.T)} to {format_compact(last.T)}",
         compute_difference(powers, np.full_like(powers, 0.5)).less,
     )
 
 
 def judge_regret_bound(found: list[HorizonRuns]) -> Verdict:
-    shares = [each.regret.mean() / each.bound("regret") for each in found]
+    """Return the verdict on whether R_T is below its bound with the constant 1."""
+    shares = [each.regret.mean() / each.compute_bound("regret") for each in found]
     return Verdict(
-        f"R_T is below {found[0].order('regret').text} with the constant 1, at every T",
+        f"R_T is below {found[0].get_bound('regret').text} with the constant 1, at every T",
         "ours",
         found[0].setting,
-        f"{100 * max(shares):.2g} % of it at most, {100 * shares[-1]:.2g} % at T = {format_compact(found[-1].T)}",
+        f"{100 * max(shares):.2g} % of it at most, {100 * shares[-1]:.2g} % at "
+        f"T = {format_compact(found[-1].T)}",
         judge(max(shares) < 1),
     )
 
 
 def judge_logarithmic(found: list[HorizonRuns]) -> Verdict:
-    """A straight line in ln T; and log² T, which looks like one, would make the last decade's increase larger than it is."""
-    logs, means = (
-        np.log([each.T for each in found]),
-        np.array([each.communication.mean() for each in found]),
-    )
+    """Return the verdict on whether communication grows like log T.
+
+    It must be a straight line in ln T. log² T looks like one too, but would grow faster in the
+    last decade.
+    """
+    logs = np.log([each.T for each in found])
+    means = np.array([each.communication.mean() for each in found])
     slope, fit = fit_line(logs, means)
-    counts = keep_common_seeds(keep_decades(found)[-3:], "communication")
-    increases, squares = (
-        np.diff(counts, axis=0),
-        np.diff([math.log(each.T) ** 2 for each in keep_decades(found)[-3:]]),
-    )
-    unit = found[-1].bound("communication") / logs[-1]
+    last = keep_decades(found)[-3:]
+    increases = np.diff(keep_common_seeds(last, "communication"), axis=0)
+    squares = np.diff([math.log(each.T) ** 2 for each in last])
+    unit = found[-1].compute_bound("communication") / logs[-1]
     return Verdict(
-        "communication grows like log T: R² of a line in ln T above 0.99, and the last decade adds less than log² T would",
+        "communication grows like log T: R² of a line in ln T above 0.99, "
+        "and the last decade adds less than log² T would",
         "theorem",
         found[0].setting,
-        f"{format_by_horizon(found, 'communication')}; R² = {fit:.4f}, slope {format_number(slope)} = {format_number(slope / unit)} × that of "
-        f"{found[0].order('communication').text}; the last two decades add {' and '.join(map(format_mean_error, increases))}",
+        f"{format_by_horizon(found, 'communication')}; R² = {fit:.4f}, "
+        f"slope {format_number(slope)} = {format_number(slope / unit)} × that of "
+        f"{found[0].get_bound('communication').text}; "
+        f"the last two decades add {' and '.join(map(format_mean_error, increases))}",
         combine_outcomes(
             [
                 judge(fit > 0.99),
@@ -228,38 +247,48 @@ def judge_logarithmic(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_constant(found: list[HorizonRuns]) -> Verdict:
+    """Return the verdict on whether communication does not depend on T."""
     before, last = keep_decades(found)[-2:]
     first, second = keep_common_seeds([before, last], "communication")
+    logarithmic = first.mean() * (math.log(last.T) / math.log(before.T) - 1)
     return Verdict(
         "communication does not depend on T: over the last decade it grows by less than log T",
         "theorem",
         last.setting,
-        f"{format_by_horizon(found, 'communication')}; the last decade adds {format_mean_error(second - first)}, "
-        f"log T would have added {format_number(first.mean() * (math.log(last.T) / math.log(before.T) - 1))}",
+        f"{format_by_horizon(found, 'communication')}; "
+        f"the last decade adds {format_mean_error(second - first)}, "
+        f"log T would have added {format_number(logarithmic)}",
         compute_difference(second / math.log(last.T), first / math.log(before.T)).less,
     )
 
 
 def judge_communication_bound(found: list[HorizonRuns]) -> Verdict:
-    shares = [each.communication.mean() / each.bound("communication") for each in found]
+    """Return the verdict on whether communication is below its bound with the constant 1."""
+    shares = [each.communication.mean() / each.compute_bound("communication") for each in found]
     return Verdict(
-        f"communication is below {found[0].order('communication').text} with the constant 1, which the theorem leaves open",
+        f"communication is below {found[0].get_bound('communication').text} with the constant 1, "
+        "which the theorem leaves open",
         "ours",
         found[0].setting,
-        f"{format_number(min(shares))} to {format_number(max(shares))} times that, {format_number(shares[-1])} at T = {format_compact(found[-1].T)}",
+        f"{format_number(min(shares))} to {format_number(max(shares))} times that, "
+        f"{format_number(shares[-1])} at T = {format_compact(found[-1].T)}",
         judge(max(shares) < 1),
     )
 
 
 def judge_proof_bound(found: list[HorizonRuns]) -> Verdict:
-    """2(M + 1/C) in each of d log₂(1 + T/d) epochs of each of S + 1 layers."""
+    """Return the verdict on whether communication is below the bound of the proof.
+
+    That is 2(M + 1/C) in each of d log₂(1 + T/d) epochs of each of S + 1 layers.
+    """
     d, M, C = SMALL["dim"], SMALL["n_clients"], found[0].algorithm.trigger.C
     bounds = [
         2 * (M + 1 / C) * d * math.log2(1 + each.T / d) * each.algorithm.n_layers for each in found
     ]
     shares = [each.communication.mean() / bound for each, bound in zip(found, bounds, strict=True)]
     return Verdict(
-        "communication is below what the proof has with its constants, 2(M + 1/C) d log₂(1 + T/d) (S + 1)",
+        "communication is below what the proof has with its constants, "
+        "2(M + 1/C) d log₂(1 + T/d) (S + 1)",
         "theorem",
         found[0].setting,
         f"{100 * max(shares):.2g} % of it at most",
@@ -268,22 +297,24 @@ def judge_proof_bound(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_layers_reached(last: HorizonRuns) -> Verdict:
-    """Contexts from every direction bring the widths of layer 0 to their target after d (α_0/w̄_0)² pulls."""
-    share = (
-        last.algorithm.dim
-        * (last.algorithm.radii[0] / last.algorithm.target_widths[0]) ** 2
-        / last.T
-    )
+    """Return the verdict on whether the horizon suffices to reach the layers past the first.
+
+    With contexts from every direction, the widths of layer 0 reach their target after
+    d (α_0/w̄_0)² pulls.
+    """
+    algorithm = last.algorithm
+    share = algorithm.dim * (algorithm.radii[0] / algorithm.target_widths[0]) ** 2 / last.T
     outcome = judge(share < 1)
     ends = (
         ""
         if outcome == HOLDS
-        else ": the screening of layer 0 alone learns, at this T and at any longer one"
+        else ": only the screening of layer 0 learns, at this T and at any longer one"
     )
     return Verdict(
         "the horizon is long enough for the layers past the first",
         "ours",
         last.sigma,
-        f"worked out, not counted: layer 0 wants about d (α_0/w̄_0)² = {format_number(share)} T pulls at T = {format_compact(last.T)}{ends}",
+        f"computed, not counted: layer 0 needs about d (α_0/w̄_0)² = {format_number(share)} T pulls "
+        f"at T = {format_compact(last.T)}{ends}",
         outcome,
     )

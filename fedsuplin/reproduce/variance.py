@@ -1,4 +1,4 @@
-"""What knowing the noise level is worth: regret of variance against async as Σσ_t² shrinks, which the paper does not measure."""
+"""Theorem 3, which the paper does not measure: regret of variance and async as Σσ_t² shrinks."""
 
 from __future__ import annotations
 
@@ -18,36 +18,44 @@ if TYPE_CHECKING:
 
 
 R = 1.0
-VARIANCE, BLIND, INFORMED = "variance", "async, told R", "async, told the rms of σ_t"
-LEVELS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # the largest σ_t; they are uniform below it
+VARIANCE, BLIND, INFORMED = "variance", "async, given R", "async, given the rms of σ_t"
+LEVELS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # the largest σ_t; σ_t is uniform below it
 
 
 class VarianceAdaptive(Experiment):
+    """Known noise levels: what is it worth to know σ_t?"""
+
     name = "variance"
     title = "Known noise levels"
-    says = (
-        "Where the clients are told their σ_t, regret is Õ(√(d Σσ_t²)), significantly less than that of async when the "
-        "variances are small (section 4.1, Theorem 3; the paper does not measure it)."
+    statement = (
+        "Where the clients know their σ_t, regret is Õ(√(d Σσ_t²)), significantly less than that "
+        "of async when the variances are small (section 4.1, Theorem 3; the paper does not measure "
+        "it)."
     )
 
-    def settings(self) -> dict[str, str]:
+    def describe_settings(self) -> dict[str, str]:
+        """Return problem and policies, in words."""
+        levels = ", ".join(f"{level:g}" for level in self.choose_levels())
         return {
-            "problem": "d = 25, K = 20, M = 20, T = 40 000; contexts uniform on the sphere, random arrivals; noise ±R with "
-            "probability σ_t²/(2R²) each, else 0, with R = 1 and σ_t uniform on [0, σ_max], so that Σσ_t² is "
-            f"T σ_max²/3 on average; σ_max = {', '.join(f'{level:g}' for level in self.levels())}",
-            VARIANCE: "preset `practical`; told R, and σ_t with each reward",
+            "problem": "d = 25, K = 20, M = 20, T = 40 000; contexts uniform on the sphere, random "
+            "arrivals; noise ±R with probability σ_t²/(2R²) each, else 0, with R = 1 and σ_t "
+            "uniform on [0, σ_max], so that Σσ_t² is T σ_max²/3 on average; "
+            f"σ_max = {levels}",
+            VARIANCE: "preset `practical`; given R, and σ_t with each reward",
             BLIND: "preset `practical`, with the σ that the bound alone allows: R",
-            INFORMED: "preset `practical`, with σ = √(Σσ_t²/T), which is more than a client of Theorem 1 could know, and less than "
-            "the theorem's σ must be",
+            INFORMED: "preset `practical`, with σ = √(Σσ_t²/T), which is more than a client of "
+            "Theorem 1 could know, and less than the theorem's σ must be",
         }
 
-    def levels(self) -> tuple[float, ...]:
+    def choose_levels(self) -> tuple[float, ...]:
+        """Return the largest noise levels to run, for the size of the experiment."""
         return LEVELS[::3] if self.size == "quick" else LEVELS
 
-    def cases(self) -> list[Case]:
+    def list_cases(self) -> list[Case]:
+        """Return each player at each noise level."""
         sizes = {name: value for name, value in PAPER.items() if name != "noise_scale"}
         cases = []
-        for level in self.levels():
+        for level in self.choose_levels():
             problem = {**sizes, "noise": "bounded", "R": R, "sigma_high": level}
             policies = {
                 VARIANCE: {"name": "variance", "R": R},
@@ -72,7 +80,9 @@ class VarianceAdaptive(Experiment):
         return cases
 
     def draw(self, measured: Measured) -> Figure:
-        title = f"Known noise levels, preset practical ({self.n_seeds} seeds, 95 % confidence intervals)"
+        """Draw regret and communication against Σσ_t², one line per player."""
+        seeds = f"{self.n_seeds} seeds, 95 % confidence intervals"
+        title = f"Known noise levels, preset practical ({seeds})"
         figure, (regret, communication) = make_panels(title, 2)
         levels = list_levels(measured)
         x = [compute_total_variance(level) for level in levels]
@@ -105,7 +115,8 @@ class VarianceAdaptive(Experiment):
         )
         return figure
 
-    def verdicts(self, measured: Measured) -> list[Verdict]:
+    def judge_claims(self, measured: Measured) -> list[Verdict]:
+        """Return the verdicts on Theorem 3 and on what knowing σ_t is worth."""
         levels = list_levels(measured)
         three = (levels[0], levels[len(levels) // 2], levels[-1])
         return [
@@ -123,24 +134,27 @@ class VarianceAdaptive(Experiment):
 
 
 def compute_total_variance(level: float) -> float:
-    """Σσ_t² on average, for σ_t uniform on [0, level]."""
+    """Return Σσ_t² on average, for σ_t uniform on [0, level]."""
     return float(PAPER["horizon"] * level**2 / 3)
 
 
 def compute_root(level: float) -> float:
-    """√(d Σσ_t²)."""
+    """Return √(d Σσ_t²)."""
     return math.sqrt(PAPER["dim"] * compute_total_variance(level))
 
 
 def list_levels(measured: Measured) -> list[float]:
+    """Return the noise levels that were run, lowest first."""
     return sorted(measured.choices("sigma_max"))
 
 
 def format_level(level: float) -> str:
+    """Return the setting of a verdict at one noise level."""
     return f"practical, Σσ_t² = {format_number(compute_total_variance(level))}"
 
 
 def judge_against(measured: Measured, other: str, level: float, source: str) -> Verdict:
+    """Return the verdict on whether variance has less regret than another player."""
     ours, theirs = (
         measured.values("regret", player=player, sigma_max=level) for player in (VARIANCE, other)
     )
@@ -155,8 +169,9 @@ def judge_against(measured: Measured, other: str, level: float, source: str) -> 
 
 
 def judge_fall(measured: Measured, levels: list[float]) -> Verdict:
+    """Return the verdict on whether the regret of variance falls with Σσ_t²."""
     values = [measured.values("regret", player=VARIANCE, sigma_max=level) for level in levels]
-    told = ", ".join(
+    listed = ", ".join(
         f"{format_mean_error(each)} ({format_number(compute_total_variance(level))})"
         for each, level in zip(values, levels, strict=True)
     )
@@ -164,42 +179,48 @@ def judge_fall(measured: Measured, levels: list[float]) -> Verdict:
         "regret of variance falls as Σσ_t² shrinks, from its largest to its smallest",
         "theorem",
         "practical, all levels",
-        f"regret (Σσ_t²): {told}",
+        f"regret (Σσ_t²): {listed}",
         compute_difference(values[0], values[-1]).less,
     )
 
 
 def judge_like_root(measured: Measured, levels: list[float]) -> Verdict:
+    """Return the verdict on whether the regret of variance falls as fast as √Σσ_t²."""
     values = [measured.values("regret", player=VARIANCE, sigma_max=level) for level in levels]
     powers = fit_exponents([compute_total_variance(level) for level in levels], values)
     shares = [each.mean() / compute_root(level) for each, level in zip(values, levels, strict=True)]
     half = np.full_like(powers, 0.5)
+    low, high = (format_number(compute_total_variance(levels[at])) for at in (0, -1))
     return Verdict(
         "regret of variance falls at least as fast as √Σσ_t²",
         "theorem",
-        f"practical, Σσ_t² from {format_number(compute_total_variance(levels[-1]))} to {format_number(compute_total_variance(levels[0]))}",
-        f"it goes like (Σσ_t²)^p with p = {format_mean_error(powers)}; from {format_number(shares[-1])} to {format_number(shares[0])} times "
-        f"√(d Σσ_t²) (the proof also has an Õ(d) that the theorem does not state; d = {PAPER['dim']})",
+        f"practical, Σσ_t² from {high} to {low}",
+        f"it goes like (Σσ_t²)^p with p = {format_mean_error(powers)}; "
+        f"from {format_number(shares[-1])} to {format_number(shares[0])} times √(d Σσ_t²) "
+        f"(the proof also has an Õ(d) that the theorem does not state; d = {PAPER['dim']})",
         compute_difference(half, powers).less,
     )
 
 
 def judge_no_gain(measured: Measured, levels: list[float]) -> Verdict:
+    """Return the verdict on whether async with R alone gains nothing from less noise."""
     low, high = (
         measured.values("regret", player=BLIND, sigma_max=level)
         for level in (levels[0], levels[-1])
     )
     change = low.mean() / high.mean() - 1
     return Verdict(
-        "async that is told only R gains nothing from less noise (within 5 %)",
+        "async that is given only R gains nothing from less noise (within 5 %)",
         "ours",
         "practical, all levels",
-        f"{format_mean_error(high)} at the largest Σσ_t², {format_mean_error(low)} at the smallest, {100 * change:+.1f} %",
+        f"{format_mean_error(high)} at the largest Σσ_t², {format_mean_error(low)} at the "
+        f"smallest, {100 * change:+.1f} %",
         judge(abs(change) < 0.05),
     )
 
 
 def judge_communication(measured: Measured, level: float) -> Verdict:
+    """Return the verdict on whether variance communicates less than async with R alone."""
     ours, theirs = (
         measured.values("communication", player=player, sigma_max=level)
         for player in (VARIANCE, BLIND)

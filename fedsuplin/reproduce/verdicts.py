@@ -1,4 +1,4 @@
-"""Verdicts: a claim, what was measured, and whether it holds, does not, or can't be told from these seeds."""
+"""Verdicts: decide from what was measured whether a claim holds, does not, or stays open."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim, judged."""
+    """One claim, what was measured, and the outcome."""
 
     claim: str
     source: str
-    """"paper", "draft" (a paragraph that is commented out in its source), "theorem", or "ours"."""
+    """"paper", "draft" (a paragraph commented out in the paper's source), "theorem" or "ours"."""
     setting: str
     measured: str
-    """The numbers, in words."""
+    """The numbers, as text."""
     outcome: str
 
-    def row(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
+        """Return the verdict as a row of a table."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much larger one mean is than another, with its 95 % confidence interval."""
+    """The difference of two means, with its 95 % confidence interval."""
 
     mean: float
     low: float
@@ -46,38 +47,49 @@ class Difference:
 
     @property
     def less(self) -> str:
-        """Is the first less than the second?"""
+        """The outcome for the claim that the first mean is less than the second."""
         return HOLDS if self.high < 0 else FAILS if self.low > 0 else OPEN
 
     def __str__(self) -> str:
-        return f"{format_number(self.mean, sign=True)} [{format_number(self.low, sign=True)}, {format_number(self.high, sign=True)}]"
+        mean, low, high = (
+            format_number(value, sign=True) for value in (self.mean, self.low, self.high)
+        )
+        return f"{mean} [{low}, {high}]"
 
 
 def compute_difference(first: Floats, second: Floats, *, paired: bool = True) -> Difference:
-    """First minus second. `paired` where the seeds are those of the same problems, which takes their spread away.
+    """Return the difference of two means, first minus second.
 
-    >>> difference(np.array([1.0, 2.0, 3.1]), np.array([2.0, 3.0, 4.0])).less
+    `paired` means that the same seeds are the same problems, whose spread then cancels.
+
+    >>> compute_difference(np.array([1.0, 2.0, 3.1]), np.array([2.0, 3.0, 4.0])).less
     'holds'
     """
     mean = float(first.mean() - second.mean())
     if paired:
         half = float(compute_confidence_band((first - second)[:, None])[0])
-    else:  # Welch's: the two may spread differently
-        errors = np.array([compute_standard_error(first), compute_standard_error(second)]) ** 2
-        freedom = (
-            errors.sum() ** 2 / (errors**2 / [len(first) - 1, len(second) - 1]).sum()
-            if errors.any()
-            else 1.0
-        )
-        half = compute_student_factor(freedom) * math.sqrt(errors.sum())
+    else:
+        half = compute_welch_half_width(first, second)
     return Difference(mean, mean - half, mean + half)
 
 
+def compute_welch_half_width(first: Floats, second: Floats) -> float:
+    """Return half the width of Welch's interval for a difference of means.
+
+    The two samples are independent and may spread differently.
+    """
+    errors = np.array([compute_standard_error(first), compute_standard_error(second)]) ** 2
+    if not errors.any():
+        return 0.0
+    freedom = errors.sum() ** 2 / (errors**2 / [len(first) - 1, len(second) - 1]).sum()
+    return compute_student_factor(freedom) * math.sqrt(errors.sum())
+
+
 def combine_outcomes(outcomes: Sequence[str]) -> str:
-    """A claim of several parts holds if all do, and does not if one does not."""
+    """Return the outcome of a claim of several parts: it holds if all do, and fails with one."""
     return FAILS if FAILS in outcomes else OPEN if OPEN in outcomes else HOLDS
 
 
 def judge(holds: bool) -> str:
-    """For a claim about means that are far from each other, where no interval is needed."""
+    """Return the outcome for means so far from each other that no interval is needed."""
     return HOLDS if holds else FAILS

@@ -1,4 +1,4 @@
-"""What the paper proves but does not measure: verdicts follow the numbers, and the figures say what they show."""
+"""Theorems that the paper does not measure: verdicts follow the numbers, figures have labels."""
 
 import csv
 import math
@@ -27,11 +27,11 @@ SEEDS = 4
 
 @pytest.fixture(scope="module", params=NAMES)
 def outcome(request, tmp_path_factory):
-    """Each experiment, at sizes that take milliseconds."""
+    """Run each experiment at sizes that take milliseconds."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (corruption, variance):
             patch.setattr(module, "PAPER", SMALL)
-        patch.setattr(Theorem, "horizons", lambda self: [40, 400, 1200, 4000])
+        patch.setattr(Theorem, "choose_horizons", lambda self: [40, 400, 1200, 4000])
         (outcome,) = reproduce(
             request.param, tmp_path_factory.mktemp("reproduced"), size="quick", seeds=2
         )
@@ -39,7 +39,7 @@ def outcome(request, tmp_path_factory):
 
 
 def made_up(labels, cases, spread=0.01):
-    """Results with a relative spread over the seeds, which differs from case to case."""
+    """Make results with a relative spread over the seeds, which differs from case to case."""
     rows = []
     for at, (case, values) in enumerate(cases):
         rng = np.random.default_rng(at)
@@ -53,6 +53,7 @@ def made_up(labels, cases, spread=0.01):
 
 
 def outcomes(verdicts, words, setting=""):
+    """Return the outcomes of the verdicts whose claim has these words."""
     found = [
         verdict.outcome
         for verdict in verdicts
@@ -62,11 +63,11 @@ def outcomes(verdicts, words, setting=""):
     return found
 
 
-# --- the theorems --------------------------------------------------------------------------------------------------------
+# --- Theorems 1 and 2 ---------------------------------------------------------------------
 
 
 def theorem_with(power, talk_async, talk_sync, horizons=(10**4, 10**5, 10**6, 10**7)):
-    """Regret like T^power, and communication as functions of ln T."""
+    """Judge made-up results: regret like T^power, communication as functions of ln T."""
     cases = [
         (
             (policy, sigma, T),
@@ -80,10 +81,12 @@ def theorem_with(power, talk_async, talk_sync, horizons=(10**4, 10**5, 10**6, 10
         for policy in POLICIES
         for T in horizons
     ]
-    return Theorem(Options()).verdicts(made_up(["policy", "sigma", "horizon"], cases, spread=0.002))
+    return Theorem(Options()).judge_claims(
+        made_up(["policy", "sigma", "horizon"], cases, spread=0.002)
+    )
 
 
-def test_regret_and_communication_as_the_theorems_have_them():
+def test_the_claims_hold_where_regret_and_communication_are_as_the_theorems_state():
     verdicts = theorem_with(0.3, lambda log: 100 * log - 300, lambda log: 150)
     assert set(outcomes(verdicts, "no faster than √T")) == {HOLDS}
     assert set(outcomes(verdicts, "grows like log T")) == {HOLDS}
@@ -93,7 +96,7 @@ def test_regret_and_communication_as_the_theorems_have_them():
     assert "p = 0.30" in next(verdict.measured for verdict in verdicts if "√T" in verdict.claim)
 
 
-def test_regret_and_communication_that_grow_too_fast():
+def test_the_claims_fail_where_regret_and_communication_grow_too_fast():
     verdicts = theorem_with(0.8, lambda log: 100 * log**3, lambda log: 30 * log**2)
     assert set(outcomes(verdicts, "no faster than √T")) == {FAILS}
     assert set(outcomes(verdicts, "grows like log T")) == {FAILS}
@@ -102,21 +105,21 @@ def test_regret_and_communication_that_grow_too_fast():
     assert OPEN in outcomes(theorem_with(0.5, lambda log: log, lambda log: 1), "no faster than √T")
 
 
-def test_layers_past_the_first_are_out_of_reach_with_much_noise():
+def test_with_much_noise_the_layers_past_the_first_are_out_of_reach():
     verdicts = theorem_with(0.3, lambda log: log, lambda log: 1)
     assert outcomes(verdicts, "layers past the first", "σ = 0.1") == [HOLDS]
     assert outcomes(verdicts, "layers past the first", "σ = 1") == [FAILS]
 
 
-def test_long_horizons_have_fewer_seeds_unless_the_user_says_how_many():
+def test_long_horizons_have_fewer_seeds_unless_the_user_gives_a_number():
     normal, asked = Theorem(Options()), Theorem(Options(size="full", seeds=7))
-    seeds = {case.labels["horizon"]: len(normal.seeds_of(case)) for case in normal.cases()}
+    seeds = {case.labels["horizon"]: len(normal.list_seeds(case)) for case in normal.list_cases()}
     assert seeds[10**4] == 20 and 4 <= seeds[10**7] < 10
-    assert {len(asked.seeds_of(case)) for case in asked.cases()} == {7}
-    assert max(case.labels["horizon"] for case in asked.cases()) == 10**8
+    assert {len(asked.list_seeds(case)) for case in asked.list_cases()} == {7}
+    assert max(case.labels["horizon"] for case in asked.list_cases()) == 10**8
 
 
-def test_verdicts_over_horizons_compare_the_seeds_that_both_have():
+def test_verdicts_across_horizons_use_the_seeds_that_both_have():
     rows = [
         {
             "policy": policy,
@@ -126,41 +129,44 @@ def test_verdicts_over_horizons_compare_the_seeds_that_both_have():
             "communication": 9.0,
             "guarantee": True,
         }
-        | {
-            "regret": 10 * (1 + seed) * T ** (0.25 + 0.01 * seed)
-        }  # a seed's own level, the same at every T
+        # each seed has a level of its own, the same at every T
+        | {"regret": 10 * (1 + seed) * T ** (0.25 + 0.01 * seed)}
         for sigma in SIGMAS
         for policy in POLICIES
         for T, n in ((10**4, 9), (10**5, 5), (10**6, 3))
         for seed in range(n)
     ]
     measured = Measured(rows, [None] * len(rows), ["policy", "sigma", "horizon"])
-    verdict = next(each for each in Theorem(Options()).verdicts(measured) if "√T" in each.claim)
+    verdict = next(each for each in Theorem(Options()).judge_claims(measured) if "√T" in each.claim)
     assert "p = 0.260 ± 0.006 from T = 100k to 1M" in verdict.measured and verdict.outcome == HOLDS
 
 
-# --- known noise levels ----------------------------------------------------------------------------------------------
+# --- Theorem 3: known noise levels --------------------------------------------------------
 
 
-def variance_with(adaptive, blind, told, talk=(100, 50)):
-    """Regret as functions of Σσ_t²."""
-    players = {VARIANCE: (adaptive, talk[0]), BLIND: (blind, talk[1]), INFORMED: (told, talk[1])}
+def variance_with(adaptive, blind, informed, talk=(100, 50)):
+    """Judge made-up results: regret as functions of Σσ_t²."""
+    players = {
+        VARIANCE: (adaptive, talk[0]),
+        BLIND: (blind, talk[1]),
+        INFORMED: (informed, talk[1]),
+    }
     cases = [
         ((player, level), {"regret": regret(compute_total_variance(level)), "communication": sent})
         for level in (1.0, 0.1, 0.01)
         for player, (regret, sent) in players.items()
     ]
-    return VarianceAdaptive(Options()).verdicts(made_up(["player", "sigma_max"], cases))
+    return VarianceAdaptive(Options()).judge_claims(made_up(["player", "sigma_max"], cases))
 
 
-def test_variance_as_its_theorem_has_it():
+def test_the_claims_hold_where_variance_is_as_its_theorem_states():
     verdicts = variance_with(
         lambda total: total**0.6, lambda total: 4000, lambda total: 2 * total**0.6, talk=(50, 100)
     )
     assert {verdict.outcome for verdict in verdicts} == {HOLDS}
 
 
-def test_variance_that_stops_to_gain():
+def test_the_claims_fail_where_variance_stops_gaining():
     verdicts = variance_with(
         lambda total: 300 + total**0.5, lambda total: 10 * total**0.2, lambda total: 40
     )
@@ -186,11 +192,11 @@ def test_the_sum_of_variances_is_what_the_problem_draws():
     assert (drawn.noise**2).sum() == pytest.approx(compute_total_variance(0.5), rel=0.05)
 
 
-# --- corruption ------------------------------------------------------------------------------------------------------
+# --- Theorem 4: corrupted rewards ---------------------------------------------------------
 
 
 def corruption_with(robust, plain, ready):
-    """Regret as functions of C_p."""
+    """Judge made-up results: regret as functions of C_p."""
     budgets = (0, 10, 100, 1000)
     lines = [
         (who, policy, regret)
@@ -205,10 +211,10 @@ def corruption_with(robust, plain, ready):
         for who, policy, regret in [*lines, (NO_ADVERSARY, "robust", ready)]
         for budget in budgets
     ]
-    return Corruption(Options()).verdicts(made_up(["adversary", "policy", "budget"], cases))
+    return Corruption(Options()).judge_claims(made_up(["adversary", "policy", "budget"], cases))
 
 
-def test_robust_that_withstands_the_largest_budget():
+def test_the_claims_hold_where_robust_withstands_the_largest_budget():
     verdicts = corruption_with(lambda c: 200 + c, lambda c: 100 + 2 * c, lambda c: 50)
     assert outcomes(verdicts, "at the largest C_p") == [HOLDS] * 3
     assert all(
@@ -217,32 +223,32 @@ def test_robust_that_withstands_the_largest_budget():
         if "largest" in verdict.claim
     )
     assert outcomes(verdicts, "no faster than C_p") == [HOLDS] * 3
-    assert outcomes(verdicts, "told") == [HOLDS, HOLDS]
+    assert outcomes(verdicts, "given") == [HOLDS, HOLDS]
 
 
-def test_robust_that_does_not_withstand():
+def test_the_claims_fail_where_robust_does_not_withstand():
     verdicts = corruption_with(lambda c: 200 + c**1.5, lambda c: 100 + c / 10, lambda c: 500)
     assert outcomes(verdicts, "at the largest C_p") == [FAILS] * 3
     assert outcomes(verdicts, "no faster than C_p") == [FAILS] * 3
-    assert outcomes(verdicts, "told") == [FAILS, FAILS]
+    assert outcomes(verdicts, "given") == [FAILS, FAILS]
     level = corruption_with(lambda c: 200 + c, lambda c: 200 + c, lambda c: 200)
     assert OPEN in outcomes(level, "at the largest C_p")
 
 
 def test_without_a_budget_every_adversary_is_the_same_run():
-    cases = [case for case in Corruption(Options()).cases() if case.labels["budget"] == 0]
-    assert len(cases) == 7 and len({case.point(0, None).key for case in cases}) == 2
+    cases = [case for case in Corruption(Options()).list_cases() if case.labels["budget"] == 0]
+    assert len(cases) == 7 and len({case.make_point(0, None).key for case in cases}) == 2
 
 
-# --- running -------------------------------------------------------------------------------------------------------------
+# --- running ------------------------------------------------------------------------------
 
 
-def test_an_experiment_from_its_runs_to_its_files(outcome):
+def test_an_experiment_writes_all_of_its_files(outcome):
     name, by_name = outcome.experiment.name, {file.name: file for file in outcome.files}
     assert set(by_name) == {"runs.csv", "means.csv", "verdicts.csv", f"{name}.png", f"{name}.svg"}
     assert all(file.stat().st_size for file in outcome.files)
     with by_name["runs.csv"].open(encoding="utf-8", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 2 * len(outcome.experiment.cases())
+        assert len(list(csv.DictReader(file))) == 2 * len(outcome.experiment.list_cases())
     assert outcome.verdicts and {verdict.outcome for verdict in outcome.verdicts} <= {
         HOLDS,
         FAILS,
@@ -251,7 +257,7 @@ def test_an_experiment_from_its_runs_to_its_files(outcome):
     assert "nan" not in " ".join(verdict.measured for verdict in outcome.verdicts)
 
 
-def test_every_panel_says_what_it_shows(outcome):
+def test_every_panel_has_title_labels_and_legend(outcome):
     for axes in outcome.experiment.draw(outcome.measured).axes:
         assert axes.get_title() and axes.get_xlabel() and axes.get_ylabel() and axes.get_legend()
         looks = [
@@ -269,6 +275,6 @@ def test_the_guarantee_holds_where_a_theorem_is_measured(outcome):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_say_what_each_policy_is_told(name):
-    words = " ".join(EXPERIMENTS[name](Options()).settings().values())
-    assert "told" in words and "preset" in words and "T" in words
+def test_settings_list_what_each_policy_is_given(name):
+    text = " ".join(EXPERIMENTS[name](Options()).describe_settings().values())
+    assert "given" in text and "preset" in text and "T" in text
