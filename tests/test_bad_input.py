@@ -1,4 +1,4 @@
-"""Bad input gets a clear error that says what was wrong, where, and what would be right, before anything runs."""
+"""Bad input gets an error that says what was wrong, where, and what is right, before a run."""
 
 import re
 
@@ -194,7 +194,8 @@ def test_parameters_of_the_other_variants_out_of_range_are_refused(variant, chan
     [
         (
             lambda: fsl.make("asinc", **SIZES),
-            "unknown variant 'asinc'. Did you mean 'async'.*Available: async, async-linucb, dislinucb.*sync, uniform, variance",
+            "unknown variant 'asinc'. Did you mean 'async'.*"
+            "Available: async, async-linucb, dislinucb.*sync, uniform, variance",
         ),
         (
             lambda: fsl.make("async", **SIZES, preset="practicle"),

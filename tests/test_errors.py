@@ -1,4 +1,4 @@
-"""Error messages that no other test provokes: each says what was wrong. `bench/checks/unprovoked.py` finds those that are missing."""
+"""Error messages that no other test provokes; `bench/checks/unprovoked.py` finds missing ones."""
 
 import re
 import types
@@ -22,12 +22,12 @@ from fedsuplin_plugins.weightings import VarianceWeight
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 100}
 
 
-def told(words, error=InvalidInput):
+def raises(words, error=InvalidInput):
     return pytest.raises(error, match=words)
 
 
 def test_a_variant_with_a_preset_that_does_not_exist():
-    with told("unknown preset 'practicle'. Did you mean 'practical'", UnknownName):
+    with raises("unknown preset 'practicle'. Did you mean 'practical'", UnknownName):
         fsl.Variant(presets={"practicle": {}})
 
 
@@ -36,13 +36,13 @@ def test_a_name_that_could_not_be_typed():
     module.fedsuplin_register_variants = hookimpl(lambda register: register("a+b", fsl.Variant()))
     module.fedsuplin_register_variants.__name__ = "fedsuplin_register_variants"
     registry, source = Registry(lambda: []), Source("plugin", "a-package", "1.0")
-    with told(re.escape("a name has no + and no blanks in it"), PluginError):
+    with raises(re.escape("a name must not contain + or blanks"), PluginError):
         registry.add(module, source)
 
 
 def test_parts_that_are_not_ready():
     for use in (lambda: VarianceWeight().weight(0.5, 0.1), VarianceWeight().compiled):
-        with told("has no gamma or rho yet: call bind"):
+        with raises("has no gamma or rho yet: call bind"):
             use()
     setting = Setting(dim=4, n_arms=5, n_clients=2, horizon=100)
     for part, lacks, use in (
@@ -54,10 +54,10 @@ def test_parts_that_are_not_ready():
         (UploadDownload(gamma_u=2.0), "gamma_d", lambda part: part.push_threshold),
         (FedLinUCBNoise(), "C", lambda part: part.radii(setting)),
     ):
-        with told(f"this {type(part).__name__} has no {lacks} yet: call bind"):
+        with raises(f"this {type(part).__name__} has no {lacks} yet: call bind"):
             use(part)
         use(part.bind(setting))
-    with told("radius must be 'theorem' or 'self-normalised', not 'round'"):
+    with raises("radius must be 'theorem' or 'self-normalised', not 'round'"):
         FedLinUCBNoise(radius="round")
 
 
@@ -78,7 +78,7 @@ def test_a_parquet_file_without_pyarrow(tmp_path, monkeypatch):
 
     (tmp_path / "table.parquet").write_bytes(b"")
     monkeypatch.setattr(pandas, "read_parquet", missing)
-    with told(r"a Parquet file needs pyarrow: pip install 'fedsuplin\[datasets\]'", MissingExtra):
+    with raises(r"a Parquet file needs pyarrow: pip install 'fedsuplin\[datasets\]'", MissingExtra):
         fsl.problem_from_table(tmp_path / "table.parquet")
 
 
@@ -89,11 +89,11 @@ def test_streams_and_problems_that_say_too_little():
     class Nowhere(Problem):
         dim, n_arms, n_clients, horizon = 2, 2, 1, 10
 
-    with told("Silent does not define how to take pulls: add take", TypeError):
+    with raises("Silent does not define how to take pulls: add take", TypeError):
         Silent().take(3)
-    with told("Silent has a position but does not define how to resume it", TypeError):
+    with raises("Silent has a position but does not define how to resume it", TypeError):
         Silent().resume({})
-    with told("Nowhere does not define how to play it: add stream", TypeError):
+    with raises("Nowhere does not define how to play it: add stream", TypeError):
         fsl.run("async", Nowhere())
 
 
@@ -104,7 +104,7 @@ def test_an_arrival_that_gives_no_clients():
         def clients(self, start, stop, *, n_clients, horizon, seed):
             return np.zeros(stop - start)
 
-    with told("must give 50 whole numbers, not float64", PluginError):
+    with raises("must give 50 whole numbers, not float64", PluginError):
         fsl.run("async", fsl.SyntheticProblem(3, 4, 2, arrival=Late()), horizon=50)
 
 
@@ -127,14 +127,14 @@ def test_a_corruption_that_is_not_finite():
         def corrupt(self, rng, means, best):
             return np.full(means.shape, np.nan)
 
-    with told("corrupt must give finite numbers of shape", PluginError):
+    with raises("corrupt must give finite numbers of shape", PluginError):
         fsl.run("oful", fsl.SyntheticProblem(3, 4, 2, noise=Wild()), horizon=50)
 
 
 def test_a_client_whose_numbers_overflow():
     client = fsl.Client(fsl.make("oful", **SIZES))
     context = np.tile([1.0, 0.0, 0.0], (4, 1))
-    with told("no longer", NumericalError):
+    with raises("no longer", NumericalError):
         for _ in range(20):
             client.observe(client.select(context), 1e308)
 
@@ -150,7 +150,7 @@ def test_a_client_whose_matrix_is_nearly_singular():
     )
     client = fsl.Client(heavy)
     context = np.full((4, 3), 0.5)
-    with told("no longer positive definite, or hardly", NumericalError):
+    with raises("no longer positive definite, or hardly", NumericalError):
         for _ in range(600):
             client.observe(client.select(context), 0.1)
 
@@ -165,7 +165,7 @@ def test_what_was_observed_after_an_upload_must_fit_the_download():
         (layer, x, 1e200, reward) for layer, x, _, reward in client._since
     ]  # a weight that no rule gives
     download = fsl.Server(client.algorithm).download(range(client.algorithm.n_layers))
-    with told("no longer positive definite, or hardly", NumericalError):
+    with raises("no longer positive definite, or hardly", NumericalError):
         client.apply(download)
 
 
@@ -178,10 +178,10 @@ def test_rows_that_are_more_than_there_can_be():
     algorithm = fsl.make("async", **SIZES)
     engine = Engine(algorithm)
     recorder = Recorder(engine, algorithm, "log", 100)
-    with told("it is at pull 101 of 100", ValueError):
+    with raises("it is at pull 101 of 100", ValueError):
         recorder.resume({"totals": np.array([101, 0, 0, 0, 0, 0])})
 
 
 def test_a_record_that_is_neither_word_nor_number():
-    with told('record must be "log", "all" or a whole number'):
+    with raises('record must be "log", "all" or a whole number'):
         fsl.run("async", fsl.SyntheticProblem(3, 4, 2), horizon=50, record="some")

@@ -1,6 +1,7 @@
-"""Every hook: one line of documentation, an entry in docs/hooks.md, and a third party that uses it, by name, to the end.
+"""Every hook has one line of documentation, an entry in docs/hooks.md, and a third party.
 
-A hook that lacks any of the three fails here. The third parties below are registered through made-up entry points.
+A hook that lacks any of the three fails here. The third parties below are registered through
+made-up entry points, and used by name.
 """
 
 import importlib.metadata
@@ -30,9 +31,7 @@ SIZES = {"dim": 4, "n_arms": 5, "n_clients": 2, "horizon": 400}
 SMALL = ("--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "400")
 
 
-# --- seven third parties ----------------------------------------------------------------------------------------------
-
-
+# --- seven third parties --------------------------------------------------------------------------
 @dataclass(frozen=True)
 class OnTheHour:
     """A client asks at every so many of its pulls."""
@@ -149,8 +148,8 @@ def run(variant="async", problem=None, **keywords):
     return fsl.run(variant, problem or synthetic(), horizon=400, record="all", **keywords)
 
 
-# By kind: a name and what is registered under it; a run that uses it by that name, and parameters, and is as it must be; and
-# the same on the command line, with what its specification must say.
+# By kind: a name and what is registered under it; a run that uses it by that name, with parameters;
+# and the same on the command line, with what its specification must hold.
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class ThirdParty:
     factory: object
     used: object
     command: tuple
-    told: object
+    is_in_spec: object
 
 
 def trigger_used():
@@ -294,9 +293,7 @@ THIRD_PARTY = {
 }
 
 
-# --- registered through an entry point, used by name ------------------------------------------------------------------
-
-
+# --- registered through an entry point, used by name ----------------------------------------------
 class EntryPoint:
     """An entry point of a package that does not exist."""
 
@@ -321,7 +318,7 @@ def entry_point(kind):
 
 @pytest.fixture
 def install(monkeypatch):
-    """Lets the library's registry find entry points as if their packages were installed; the test's end uninstalls them."""
+    """Lets the library's registry find entry points as if installed, until the test ends."""
 
     def installed(*entry_points):
         ours = importlib.metadata.entry_points(group=hookspecs.NAMESPACE)
@@ -351,7 +348,7 @@ def test_a_third_partys_plugin_is_used_by_name_on_the_command_line(kind, install
     third_party = THIRD_PARTY[kind]
     called = CliRunner().invoke(root_command, [*third_party.command, "--json"])
     assert called.exit_code == 0, called.output
-    assert third_party.told(json.loads(called.stdout)["spec"])
+    assert third_party.is_in_spec(json.loads(called.stdout)["spec"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -378,9 +375,7 @@ def test_all_of_them_play_together(install):
     np.testing.assert_array_equal(result.arms, run_reference(algorithm, again, horizon=400).arms)
 
 
-# --- what a third party's problem may get wrong -----------------------------------------------------------------------
-
-
+# --- what a third party's problem may get wrong ---------------------------------------------------
 @dataclass(frozen=True)
 class Careless(Problem):
     """Two arms in two dimensions, but for one thing."""
@@ -476,11 +471,9 @@ def test_a_problem_that_raises_is_named_with_the_pulls():
         fsl.run("async", Careless({"contexts": fails}), horizon=20)
 
 
-# --- documented -------------------------------------------------------------------------------------------------------
-
-
+# --- documented -----------------------------------------------------------------------------------
 def lacking(kind, specs, docs, third_parties):
-    """What a hook lacks of the three: a line of documentation, an entry in docs/hooks.md, a third party in this file."""
+    """What a hook lacks of: a line of documentation, an entry in docs/hooks.md, a third party."""
     spec = getattr(specs, HOOK_PREFIX + kind)
     found = []
     if not (spec.__doc__ or "").strip() or "\n" in spec.__doc__.strip():

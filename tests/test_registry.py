@@ -79,7 +79,8 @@ def test_a_third_partys_trigger_is_found_by_name():
             EntryPoint(
                 "bad", "bad-package", module(fedsuplin_register_triggerz=lambda register: None)
             ),
-            "unknown hook 'fedsuplin_register_triggerz'. Did you mean 'fedsuplin_register_triggers'",
+            "unknown hook 'fedsuplin_register_triggerz'. "
+            "Did you mean 'fedsuplin_register_triggers'",
         ),
         (EntryPoint("bad", "bad-package", registers("")), "the name must be a non-empty string"),
         (
@@ -115,7 +116,7 @@ def test_two_entry_points_of_one_name_in_two_packages_both_count():
     assert registry.names("triggers") == ["daily", "nightly"] and said == []
 
 
-def test_nobody_takes_a_built_ins_name():
+def test_no_other_plugin_takes_a_built_ins_name():
     """Ours come first, whatever the other package is called."""
     registry, said = loaded(
         EntryPoint("a", "aaa", registers("nightly")),
@@ -193,8 +194,7 @@ def test_every_built_in_is_documented_and_owned_by_us():
                 assert plugins.factory(kind, name).__doc__
 
 
-# --- parts that an algorithm can't be made of -------------------------------------------------------------------------
-
+# --- parts that an algorithm can't be made of -----------------------------------------------------
 SIZES = {"dim": 4, "n_arms": 5, "n_clients": 2}
 
 
@@ -254,7 +254,7 @@ def test_a_noise_model_with_other_than_finite_numbers_is_refused(what, wrong):
 
 
 @pytest.mark.parametrize("method", ["n_layers", "radii", "target_widths", "radius_growth", "bind"])
-def test_a_part_that_raises_when_it_is_told_the_setting_is_named(method):
+def test_a_part_that_raises_for_a_setting_is_named(method):
     def explode(setting):
         raise ZeroDivisionError("no clients")
 
@@ -278,9 +278,7 @@ def test_a_policy_without_a_compiled_decision_is_refused():
         fsl.make("async", **SIZES, horizon=10, policy=Guess())
 
 
-# --- hooks that fedsuplin can't call ------------------------------------------------------------
-
-
+# --- hooks that fedsuplin can't call --------------------------------------------------------------
 def marked(**options):
     """A plugin module whose trigger hook is marked with these options of pluggy."""
     made = types.ModuleType("made_up")
@@ -336,9 +334,7 @@ def test_an_optional_hook_of_a_later_version_is_left_out_in_silence():
     assert registry.names("triggers") == ["nightly"] and said == []
 
 
-# --- what a kind of plugin must offer ----------------------------------------------------------
-
-
+# --- what a kind of plugin must offer -------------------------------------------------------------
 def test_the_engine_calls_rules_with_the_arguments_that_the_protocols_have():
     """The compiled core can't import the protocols, so it has its own table of the same."""
     assert PULL_METHODS == rules.METHODS

@@ -1,4 +1,4 @@
-"""Files: whatever fedsuplin writes is there whole or not at all, and an older one stays when a newer can't be written."""
+"""Whatever fedsuplin writes is complete or not there; an older file survives a failed write."""
 
 import errno
 import os
@@ -63,18 +63,18 @@ def test_a_file_that_is_written_is_the_only_one_there_and_can_be_read_by_others(
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_folder_that_is_not_there_is_an_error_that_names_it(name, tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere") as told:
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere") as caught:
         WRITERS[name](tmp_path / "nowhere" / name)
-    assert told.value.filename == str(
+    assert caught.value.filename == str(
         tmp_path / "nowhere" / name
     )  # and not what it is called until it is whole
 
 
 def test_a_folder_under_the_name_of_a_file_is_an_error_that_names_it(tmp_path):
     (tmp_path / "there.npz").mkdir()
-    with pytest.raises(OSError) as told:
+    with pytest.raises(OSError) as caught:
         RESULT.save(tmp_path / "there.npz")
-    assert told.value.filename == str(tmp_path / "there.npz")
+    assert caught.value.filename == str(tmp_path / "there.npz")
     assert os.listdir(tmp_path) == ["there.npz"]
 
 
@@ -84,7 +84,8 @@ def test_a_disk_that_fills_up_while_writing_leaves_nothing(tmp_path):
     code = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)); import fedsuplin as fsl; "
-        "fsl.run('async', fsl.SyntheticProblem(3, 4, 2), horizon=3000, record='all').save('big.npz')"
+        "result = fsl.run('async', fsl.SyntheticProblem(3, 4, 2), horizon=3000, record='all'); "
+        "result.save('big.npz')"
     )
     done = subprocess.run(
         [sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""Compositions: variants joined by +, parts replaced by names or objects, and what a theorem still says of them."""
+"""Compositions: variants joined by +, parts replaced, and which theorems still cover them."""
 
 import itertools
 from dataclasses import dataclass
@@ -51,9 +51,7 @@ def assert_same_run(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-# --- what a composition is made of ------------------------------------------------------------------------------------
-
-
+# --- what a composition is made of ----------------------------------------------------------------
 def test_sync_and_variance_is_sync_with_what_variance_changes():
     algorithm = make("sync+variance", preset="theory", R=0.5)
     by_parts = make("sync", preset="theory", noise="bounded", weighting="variance", R=0.5)
@@ -153,23 +151,24 @@ def test_a_keyword_that_no_part_takes_is_refused_with_those_that_one_does():
         make("sync+robust", C=1.0)
 
 
-# --- conflicts --------------------------------------------------------------------------------------------------------
-
-
+# --- conflicts ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
         (
             "variance+robust",
-            r"'variance' and 'robust' both choose the noise \('bounded' and 'corrupted'\): say which with noise=",
+            r"'variance' and 'robust' both choose the noise \('bounded' and 'corrupted'\): "
+            r"say which with noise=",
         ),
         (
             "robust+variance",
-            r"'robust' and 'variance' both choose the noise \('corrupted' and 'bounded'\): say which with noise=",
+            r"'robust' and 'variance' both choose the noise \('corrupted' and 'bounded'\): "
+            r"say which with noise=",
         ),
         (
             "sync+oful",
-            r"'sync' and 'oful' both choose the trigger \('timed-determinant' and 'never'\): say which with trigger=",
+            r"'sync' and 'oful' both choose the trigger \('timed-determinant' and 'never'\): "
+            r"say which with trigger=",
         ),
         ("async+sync+oful", r"'sync' and 'oful' both choose the trigger"),
     ],
@@ -201,9 +200,7 @@ def test_a_conflict_may_be_decided_by_an_object_or_a_function():
     ).complete
 
 
-# --- what the theorems say --------------------------------------------------------------------------------------------
-
-
+# --- what the theorems say ------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "theorem"),
     [
@@ -265,8 +262,7 @@ def test_a_theorem_covers_what_is_the_same_in_every_part_however_it_was_asked_fo
     assert make(name, preset="theory", **decided).theorem == theorem
 
 
-# --- every composition plays like the reference -----------------------------------------------------------------------
-
+# --- every composition plays like the reference ---------------------------------------------------
 PLAYED = [
     ("sync+variance", "bounded", {}),
     ("sync+robust", "corrupted", {}),
@@ -296,7 +292,7 @@ PLAYED = [
 @pytest.mark.parametrize("preset", ["practical", "theory"])
 @pytest.mark.parametrize(("name", "law", "more"), PLAYED)
 def test_a_composition_plays_like_the_reference(name, law, more, preset):
-    told = {key: value for key, value in LAWS[law].items() if key != "noise"}
+    stated = {key: value for key, value in LAWS[law].items() if key != "noise"}
     takes = set(make(name, **more).noise.__dataclass_fields__)
     scale = (
         {} if preset == "practical" else {"alpha_scale": 0.1, "ridge": 0.1}
@@ -304,7 +300,7 @@ def test_a_composition_plays_like_the_reference(name, law, more, preset):
     algorithm = make(
         name,
         preset=preset,
-        **({key: value for key, value in told.items() if key in takes} | scale | more),
+        **({key: value for key, value in stated.items() if key in takes} | scale | more),
     )
     engine = fsl.run(algorithm, problem(law), record="all")
     twin = run_reference(algorithm, problem(law))
@@ -324,9 +320,7 @@ def test_the_compositions_learn(name, law):
     assert result.regret[-1] < 0.1 * result.uniform_regret[-1]
 
 
-# --- specifications ---------------------------------------------------------------------------------------------------
-
-
+# --- specifications -------------------------------------------------------------------------------
 @pytest.mark.parametrize("preset", ["practical", "theory"])
 @pytest.mark.parametrize(("name", "law", "more"), PLAYED)
 def test_a_composition_is_made_again_from_its_specification(name, law, more, preset, tmp_path):
@@ -368,9 +362,7 @@ def test_whatever_a_plugin_has_as_a_parameter_the_result_can_be_saved(field, tmp
     assert saved == (field.tolist() if hasattr(field, "tolist") else repr(field))
 
 
-# --- a third party's Variant with objects for parts -------------------------------------------------------------------
-
-
+# --- a third party's Variant with objects for parts -----------------------------------------------
 @dataclass(frozen=True)
 class Drowsy:
     """Asks once every so many pulls."""

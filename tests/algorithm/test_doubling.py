@@ -1,4 +1,4 @@
-"""An unknown horizon: epochs one after the other on one stream, told as one run."""
+"""An unknown horizon: epochs one after the other on one stream, reported as one run."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,7 @@ def same(one, other, names=(*SUMS, *COUNTS, *BY_PULL)):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-# --- what make gives --------------------------------------------------------------------------------------------------------
-
-
+# --- what make gives ------------------------------------------------------------------------------
 def test_without_a_horizon_make_gives_epochs_that_double():
     doubling = fsl.make("async", **SIZES, horizon=None, preset="theory", C=0.5)
     assert [doubling.algorithm(epoch).horizon for epoch in range(4)] == [1024, 2048, 4096, 8192]
@@ -93,9 +91,7 @@ def test_it_is_made_again_from_plain_data():
         _ = fsl.make("async", **SIZES, horizon=None, trigger=lambda gain, elapsed: elapsed > 3).spec
 
 
-# --- runs --------------------------------------------------------------------------------------------------------------------
-
-
+# --- runs -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_first_epoch_is_the_run_that_knows_its_horizon(variant):
     doubling, problem = a_doubling(variant), a_problem(variant)
@@ -110,7 +106,7 @@ def test_the_first_epoch_is_the_run_that_knows_its_horizon(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_epoch_plays_the_pulls_that_come_next_from_nothing(variant):
-    """The same contexts, noise and clients as those of a run that knows the horizon, cut where an epoch ends."""
+    """The pulls are those of a run that knows the horizon, split where an epoch ends."""
     doubling, problem = a_doubling(variant), a_problem(variant)
     stream, n = problem.stream(420, problem.arrival), 420
     chunk = stream.take(n)
@@ -267,9 +263,7 @@ def test_progress_is_that_of_the_whole_run():
     assert seen == [(50, 200), (60, 200), (110, 200), (160, 200), (180, 200), (200, 200)]
 
 
-# --- results -----------------------------------------------------------------------------------------------------------------
-
-
+# --- results --------------------------------------------------------------------------------------
 def test_a_result_is_saved_loaded_drawn_and_made_again(tmp_path):
     result = fsl.run(a_doubling("sync"), a_problem(), horizon=900, record="all")
     loaded = fsl.RunResult.load(result.save(tmp_path / "run.npz"))
@@ -290,9 +284,7 @@ def test_a_result_of_objects_says_that_it_cant_be_made_again(tmp_path):
         result.rebuild()
 
 
-# --- what is refused, and what goes wrong --------------------------------------------------------------------------------------
-
-
+# --- what is refused, and what goes wrong ---------------------------------------------------------
 def test_what_a_doubling_cant_be_used_for_is_said(tmp_path):
     doubling, problem = a_doubling(), a_problem()
     with pytest.raises(InvalidInput, match="not kept in a checkpoint"):
@@ -326,11 +318,11 @@ def test_a_failure_in_a_later_epoch_names_the_pull_of_the_run_and_keeps_what_was
             return 1 / 0 if state[0] > 30 else False
 
     doubling = fsl.Doubling("async", SIZES | {"trigger": Fails()}, first=20)
-    with pytest.raises(PluginError, match=r"ZeroDivisionError.*at pull (\d+)") as told:
+    with pytest.raises(PluginError, match=r"ZeroDivisionError.*at pull (\d+)") as caught:
         fsl.run(doubling, a_problem(), horizon=1000, record="all")
-    result = told.value.result
+    result = caught.value.result
     assert (
-        f"at pull {result.n_pulls} " in str(told.value)
+        f"at pull {result.n_pulls} " in str(caught.value)
         and result.n_pulls > 60
         and not result.complete
     )
@@ -342,7 +334,7 @@ def test_a_run_that_is_interrupted_keeps_what_was_recorded():
         if done > 60:
             raise KeyboardInterrupt
 
-    with pytest.warns(InterruptedRun) as told:
+    with pytest.warns(InterruptedRun) as caught:
         result = fsl.run(a_doubling(), a_problem(), horizon=900, progress=stop, chunk=50)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     assert not result.complete and result.n_pulls == 110 == result.pulls[-1]

@@ -1,4 +1,4 @@
-"""Designs are optimal: the equivalence theorem says what their largest variance must be, and it is computed here anew."""
+"""Designs are optimal: their largest variance, computed here anew, is the theorem's."""
 
 import math
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-6
 
 
 def variances(rows, weights):
-    """x_pᵀV⁺x_p, without forming V, whose condition is the square of that of its root R: V⁺ = R⁺R⁺ᵀ."""
+    """x_pᵀV⁺x_p by V⁺ = R⁺R⁺ᵀ, without forming V: its condition is the square of its root R's."""
     rows = rows / np.abs(rows).max() if rows.any() else rows
     return ((rows @ np.linalg.pinv(rows * np.sqrt(weights)[:, None], rcond=1e-11)) ** 2).sum(axis=1)
 
@@ -100,7 +100,8 @@ def test_a_regular_polygon_is_pulled_the_same_in_all_directions(corners):
     arms = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     design = find_g_optimal_design(arms)
     assert_optimal(arms, design)
-    # ln det V is within 2 ln(1 + 1e-6) of its maximum at I/2, so an eigenvalue of 2V within about √(4e-6) of 1
+    # ln det V is within 2 ln(1 + 1e-6) of its maximum at I/2,
+    # so an eigenvalue of 2V is within about √(4e-6) of 1.
     assert arms.T @ (design.weights[:, None] * arms) == pytest.approx(np.eye(2) / 2, abs=1e-3)
 
 
@@ -118,7 +119,7 @@ def test_the_corners_of_a_simplex_are_pulled_evenly(dim):
     [(1, [-1, 1]), (2, [-1, 0, 1]), (3, [-1, -math.sqrt(1 / 5), math.sqrt(1 / 5), 1])],
 )
 def test_polynomials_are_observed_at_the_extremes_of_legendre(degree, points):
-    """The classical design of polynomial regression (Guest 1958): 1/(degree + 1) at each point, among others nearly collinear."""
+    """Polynomial regression (Guest 1958): 1/(degree + 1) at each point, others nearly collinear."""
     places = np.unique(np.concatenate([np.linspace(-1, 1, 401), points]))
     arms = np.vander(places, degree + 1)
     design = find_g_optimal_design(arms)
@@ -296,7 +297,7 @@ def test_any_tolerance(seed, n_arms, dim, tolerance):
 def test_the_sum_of_the_clients_largest_variances_is_the_rank(
     n_clients, n_arms, dim, share, shared
 ):
-    """At 100 clients with 0.4 of the arms, coordinate ascent still stands at 1e-5 after 100 000 steps."""
+    """With 100 clients and 0.4 of the arms, coordinate ascent is at 1e-5 after 100 000 steps."""
     contexts, active = unit(20, n_clients, n_arms, dim), some_active(21, n_clients, n_arms, share)
     assert_multi_optimal(
         contexts, active, find_multi_client_design(contexts, active, shared=shared), shared
@@ -335,7 +336,7 @@ def test_one_arm_each_is_all_they_can_pull():
 
 @pytest.mark.parametrize("n_clients", [2, 5])
 def test_as_many_clients_as_the_rank_are_all_needed_evenly(n_clients):
-    """Each V_a is Σ_i π_{i,a} x xᵀ of n independent x, so det V_a is Π_i π_{i,a} but for a constant: evenly is best."""
+    """V_a has n independent x, so det V_a is Π_i π_{i,a} times a constant: evenly is best."""
     design = find_multi_client_design(normal(26, n_clients, 4, n_clients))
     assert design.weights == pytest.approx(1 / 4, abs=1e-3)
     assert design.rank == 4 * n_clients
@@ -412,7 +413,7 @@ def test_steps_that_lead_too_far_are_halved(seed):
 
 
 def test_a_tolerance_close_to_rounding():
-    """Where weights and slacks would fall much faster than the rest of the equations is fulfilled, if nothing held them."""
+    """Weights and slacks would fall much faster than the equations are solved, if not held."""
     signs = ["-00-", "+++-", "---+", "0++-", "-0--", "0-00", "00+0", "-0+0", "--++", "++00"]
     active = ["0100", "1110", "1111", "1110", "0011", "1111", "0101", "1111", "1101", "0101"]
     contexts = np.array([[{"-": -1.0, "0": 0.0, "+": 1.0}[sign] for sign in row] for row in signs])[
@@ -561,7 +562,10 @@ def test_a_tolerance_is_a_positive_number(tolerance):
 
 def test_a_design_that_is_not_reached_says_what_was(monkeypatch):
     monkeypatch.setattr(design_solver, "STEP_LIMIT", 2)
-    message = r"reached a value of rank·\(1 \+ \d\.\de-0\d\) in at most 2 steps; a tolerance of 1\.0e-06 takes rank·\(1 \+ 2\.5e-07\)"
+    message = (
+        r"reached a value of rank·\(1 \+ \d\.\de-0\d\) in at most 2 steps; "
+        r"a tolerance of 1\.0e-06 takes rank·\(1 \+ 2\.5e-07\)"
+    )
     for solve, values in (
         (find_g_optimal_design, normal(40, 50, 4)),
         (find_multi_client_design, normal(41, 8, 5, 3)),

@@ -1,4 +1,4 @@
-"""Three adversaries of corrupted noise: what each adds to rewards, what it may spend, and that the engine pays it out."""
+"""Three adversaries of corrupted noise: what each adds to rewards, and within which budget."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attacked(adversary: str, **noise: Any) -> fsl.SyntheticProblem:
 def shown(
     adversary: str, cuts: tuple[int, ...] = (), **noise: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean rewards and what the adversary would add, for 500 pulls taken in pieces that end at these cuts."""
+    """Mean rewards and what the adversary would add, for 500 pulls split at these cuts."""
     stream, means, added = attacked(adversary, **noise).stream(500, None), [], []
     for size in np.diff((0, *cuts, 500)):
         chunk = stream.take(size)
@@ -115,8 +115,8 @@ def test_what_an_adversary_adds_does_not_depend_on_how_the_stream_is_cut(adversa
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_the_twins_agree_against_each_adversary(adversary, variant):
     problem = attacked(adversary)
-    told = {"noise_scale": 0.1} | ({"corruption": BUDGET} if variant == "robust" else {})
-    algorithm = fsl.make(variant, **SIZES, **told)
+    stated = {"noise_scale": 0.1} | ({"corruption": BUDGET} if variant == "robust" else {})
+    algorithm = fsl.make(variant, **SIZES, **stated)
     engine, twin = (
         fsl.run(algorithm, problem, record="all", chunk=700),
         run_reference(algorithm, problem),
@@ -170,9 +170,9 @@ def test_the_command_line_has_the_adversaries(variant):
         "corrupted",
     ]
     attack = ["--set", "adversary=random", "--set", "share=0.5"]
-    told = CliRunner().invoke(root_command, ["run", variant, *sizes, *attack, "--json"])
-    assert told.exit_code == 0, told.output
-    drawn = json.loads(told.stdout)["spec"]["problem"]["parameters"]
+    called = CliRunner().invoke(root_command, ["run", variant, *sizes, *attack, "--json"])
+    assert called.exit_code == 0, called.output
+    drawn = json.loads(called.stdout)["spec"]["problem"]["parameters"]
     assert (drawn["adversary"], drawn["share"], drawn["corruption"]) == ("random", 0.5, 50)
     text = " ".join(
         CliRunner(env={"COLUMNS": "200"})

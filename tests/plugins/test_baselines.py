@@ -1,4 +1,4 @@
-"""The systems of the paper's Table 1: each plays like its NumPy twin, and is what its own paper says."""
+"""The systems of the paper's Table 1: each plays like its NumPy twin, as its own paper has it."""
 
 import math
 
@@ -45,9 +45,7 @@ def made(name, problem, **parameters):
     return fsl.make(name, **sizes, **({"noise_scale": 0.1} | parameters))
 
 
-# --- twins -----------------------------------------------------------------------------------------------------------
-
-
+# --- twins ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("preset", ["practical", "theory"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ADVERSARIAL)
@@ -127,9 +125,7 @@ def test_phased_policies_agree_under_corruption_and_random_arrival():
     assert_twins(made("pe", problem), problem)
 
 
-# --- what each is ------------------------------------------------------------------------------------------------------
-
-
+# --- what each is ---------------------------------------------------------------------------------
 def numbers(name, **parameters):
     return fsl.make(
         name,
@@ -166,8 +162,8 @@ def test_fedlinucbs_radius_is_its_theorems():
     by_hand = 0.2 + (math.sqrt(1 + 3 * M) + M * math.sqrt(6)) * (
         0.5 * math.sqrt(d * math.log((1 + T / 0.01) / delta)) + 0.2
     )
-    told = {"C": 3.0, "noise_scale": 0.5, "ridge": 0.01, "theta_bound": 2.0, "alpha_scale": 0.7}
-    assert numbers("fedlinucb", **told).radii[0] == pytest.approx(0.7 * by_hand)
+    given = {"C": 3.0, "noise_scale": 0.5, "ridge": 0.01, "theta_bound": 2.0, "alpha_scale": 0.7}
+    assert numbers("fedlinucb", **given).radii[0] == pytest.approx(0.7 * by_hand)
 
 
 def test_dislinucbs_threshold_is_its_theorems():
@@ -181,7 +177,7 @@ def test_async_linucbs_thresholds_are_e_to_the_1_over_m():
 
 
 def test_with_thresholds_of_one_everybody_knows_everything_at_once():
-    """γ_U = γ_D = 1: every pull is uploaded and sent to all others, so M clients are one OFUL learner."""
+    """γ_U = γ_D = 1: every pull is sent to all others, so M clients are one OFUL learner."""
     problem, alone = (
         fsl.SyntheticProblem(4, 5, n_clients, horizon=600, seed=0) for n_clients in (3, 1)
     )
@@ -206,7 +202,8 @@ def test_a_ratio_of_determinants_below_one_is_refused():
 def test_pushing_needs_a_trigger_that_says_when():
     with pytest.raises(
         PluginError,
-        match=r"syncs='push' the trigger needs a push_threshold, which Determinant\(C=1.0\) does not have",
+        match=r"syncs='push' the trigger needs a push_threshold, "
+        r"which Determinant\(C=1.0\) does not have",
     ):
         numbers("async", preset="practical", syncs="push")
 
@@ -229,9 +226,7 @@ def test_uniform_draws_every_arm_alike_and_anew_for_each_seed():
     assert abs(np.bincount(first, minlength=8) - 2000).max() < 6 * math.sqrt(2000 * 7 / 8)
 
 
-# --- fixed arms --------------------------------------------------------------------------------------------------------
-
-
+# --- fixed arms -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", PHASED)
 def test_a_policy_for_fixed_arms_refuses_a_problem_without(name):
     with pytest.raises(
@@ -270,7 +265,7 @@ def test_fed_pe_talks_once_a_client_and_phase():
 
 
 def test_phases_are_the_same_however_the_arms_are_scaled_down_with_the_noise():
-    """Arms that do not span are handled in their span: a plane in R⁴ plays like the same arms in R²."""
+    """Arms are handled in their span: a plane in R⁴ plays like the same arms in R²."""
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((7, 2))
     flat /= np.linalg.norm(flat, axis=1, keepdims=True)
@@ -321,9 +316,7 @@ def test_a_fixed_arms_problem_is_made_again_from_its_specification():
     assert (fsl.run(algorithm, again, record="all").arms == result.arms).all()
 
 
-# --- Table 1 -------------------------------------------------------------------------------------------------------------
-
-
+# --- Table 1 --------------------------------------------------------------------------------------
 def test_every_system_of_table_1_is_here_with_its_bounds():
     setting = Setting(dim=10, n_arms=7, n_clients=4, horizon=10_000)
     d, K, M, T, log = 10, 7, 4, 10_000, math.log(10_000)
@@ -352,11 +345,9 @@ def test_every_system_of_table_1_is_here_with_its_bounds():
         )
 
 
-# --- phased policies of others -------------------------------------------------------------------------------------------
-
-
+# --- phased policies of others --------------------------------------------------------------------
 class Halving:
-    """Sequential halving by sums of rewards, a phase of eight pulls an arm: what a third party may write."""
+    """Sequential halving by sums of rewards, eight pulls per arm and phase: a third party's."""
 
     kernel = "phased"
 
@@ -422,7 +413,7 @@ def test_clients_whose_arms_left_are_all_zero_play_on():
 
 
 def test_a_push_of_nothing_is_not_sent():
-    """A client that has seen only zero contexts has learnt nothing, however its ln det is rounded."""
+    """A client that saw only zero contexts has learnt nothing, however ln det is rounded."""
     contexts = np.zeros((3, 1, 2))
     contexts[1] = [0.43454435826869126, -0.9006504320194663]
     problem = fsl.ArrayProblem(contexts, [1, 0, 1], theta=[0.5, 0.5])

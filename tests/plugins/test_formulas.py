@@ -1,4 +1,4 @@
-"""Radii, target widths, thresholds and weights are the numbers of the specification, worked out here a second time."""
+"""Radii, target widths, thresholds and weights are the specification's, computed here anew."""
 
 from math import ceil, log, log2, sqrt
 

@@ -1,4 +1,4 @@
-"""The practical presets do what docs/presets.md says of them: they learn, alone and attacked, and stand clear of the cliff."""
+"""The practical presets learn, alone and attacked, with a margin, as docs/presets.md says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAPER = {"dim": 25, "n_arms": 20, "n_clients": 20, "horizon": 40_000}
 def problem(
     variant: str, sizes: dict[str, int], sd: float, seed: int = 0, **attack: Any
 ) -> fsl.SyntheticProblem:
-    """For `variance` noise within ±1 of which it is told σ_t; corrupted if there is an attack; else Gaussian."""
+    """Noise within ±1 with known σ_t for `variance`, corrupted for an attack, else Gaussian."""
     noise: dict[str, Any] = (
         {"noise": "bounded", "R": 1.0, "sigma_high": sd}
         if variant == "variance"
@@ -77,9 +77,7 @@ def test_a_fifth_of_the_presets_radii_is_over_the_cliff(variant):
     assert max(fallen) > 2 * max(share(variant, "loud", 1.0, seed) for seed in range(3))
 
 
-# --- robust ----------------------------------------------------------------------------------------------------------------
-
-
+# --- robust ---------------------------------------------------------------------------------------
 def test_robust_without_corruption_and_with_the_radii_of_async_is_async_pull_by_pull():
     quiet = problem("robust", SMALL, 0.1, corruption=0.0)
     robust, plain = (
@@ -141,9 +139,7 @@ def test_less_than_the_price_of_corruption_leaves_the_theorem_where_there_is_cor
     )
 
 
-# --- theory ----------------------------------------------------------------------------------------------------------------
-
-
+# --- theory ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_theory_is_not_a_preset_that_anybody_chose(variant):
     algorithm = fsl.make(variant, **PAPER, preset="theory")

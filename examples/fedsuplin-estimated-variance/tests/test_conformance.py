@@ -1,4 +1,4 @@
-"""Everything that this package registers keeps what fedsuplin asks of a plugin; Cython and Python form agree."""
+"""Everything that this package registers conforms; the Cython and Python forms agree."""
 
 from fedsuplin.testing import conformance
 

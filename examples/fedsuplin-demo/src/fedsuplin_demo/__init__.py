@@ -1,4 +1,4 @@
-"""A third party's plugins: a trigger in plain Python, a weighting in numba, and a variant made of both."""
+"""A third party's plugins: a trigger in Python, a weighting in numba, and a variant of both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsuplin.plugin import Setting, Variant, add_rounding_margin, hookimpl, lo
 
 @dataclass(frozen=True)
 class Budgeted:
-    """det(A+ΔA)/det(A) > 1 + C, but a client asks for no more than `limit` syncs in the whole run."""
+    """det(A+ΔA)/det(A) > 1 + C, but each client asks for at most `limit` syncs in the run."""
 
     C: float = 1.0
     limit: int = 100
@@ -33,7 +33,7 @@ class Budgeted:
 
 @dataclass(frozen=True)
 class SmoothCorruption:
-    """ω = 1/√(1 + ‖x‖²/γ²) with γ = √d/C_p: the weight of `corruption`, min(1, γ/‖x‖), without its corner and never above."""
+    """ω = 1/√(1 + ‖x‖²/γ²) with γ = √d/C_p: a smooth version of `corruption`, never above it."""
 
     corruption: float = 0.0
     slope: float | None = None  # 1/γ, which C_p = 0 has too
@@ -53,7 +53,7 @@ class SmoothCorruption:
 
 
 def smooth(norm, sigma, user):
-    """The formula, once for both forms: Python calls it with a tuple of parameters, numba makes `user` a pointer to them."""
+    """Return the weight. Python passes a tuple of parameters, numba a pointer to them."""
     return 1 / math.sqrt(1 + (user[0] * norm) ** 2)
 
 

@@ -1,4 +1,4 @@
-"""The variance-weighted variant for clients that nobody tells their noise level: each estimates its own from its residuals."""
+"""The variance-weighted variant for unknown noise levels, which clients estimate themselves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from . import weights
 
 @dataclass(frozen=True)
 class EstimatedVariance:
-    """ω = 1/σ̄² as `variance` has it, but with σ̂ for σ_t: the root mean square of the client's residuals before this pull.
+    """ω = 1/σ̄² as in `variance`, with an estimate σ̂ from earlier residuals in place of σ_t.
 
-    σ̂ begins with R, the bound on the noise, and forgets what is older than about `window` pulls, as the first residuals are
-    large because θ̂ is poor. This pull's own residual counts from the next pull on: a weight that depends on its own reward
-    would bias the estimate of θ.
+    σ̂ is the root mean square of the client's residuals. It begins with R, the bound on the noise,
+    and forgets what is older than about `window` pulls: the first residuals are large because θ̂
+    is poor. A pull's own residual counts from the next pull on, because a weight that depends on
+    its own reward would bias the estimate of θ.
     """
 
     R: float = 1.0
