@@ -1,4 +1,4 @@
-"""The columns of a result are named once, in fedsuplin_ext.loop, and the engine's enums follow those names."""
+"""The columns of a result are named once, in fedsuplin_ext.loop; the engine's enums follow."""
 
 import re
 from dataclasses import fields
@@ -19,7 +19,7 @@ SIZES = {"dim": 3, "n_arms": 5, "n_clients": 2}
 
 
 def enums():
-    """The members of every enum in structs.pxd, by the first word after `cdef enum` or in the comment beside it."""
+    """Return the members of every enum in structs.pxd, by its name or the comment beside it."""
     blocks = re.findall(
         r"^cdef enum\b[ :#]*(\w+).*\n((?: {4}.*\n)+)",
         STRUCTS.read_text(encoding="utf-8"),
