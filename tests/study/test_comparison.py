@@ -142,7 +142,10 @@ def test_a_problem_may_be_a_function_of_the_seed():
         ),
         (lambda: fsl.compare(3, PROBLEM, horizon=10), "policies are names, .*, not 3"),
         (lambda: fsl.compare({"a": 3}, PROBLEM, horizon=10), "a variant is a name.*, not 3"),
-        (lambda: fsl.compare(["oful"], PROBLEM), "the problem has no horizon: give the number of pulls as horizon="),
+        (
+            lambda: fsl.compare(["oful"], PROBLEM),
+            "the problem has no horizon: give the number of pulls as horizon=",
+        ),
         (
             lambda: fsl.compare(["oful"], PROBLEM, horizon=0),
             "horizon must be a whole number of at least 1, not 0",
