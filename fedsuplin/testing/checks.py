@@ -1,4 +1,4 @@
-"""The decorator that says which kinds of plugin a check applies to."""
+"""The decorator that states which kinds of plugin a check applies to."""
 
 from __future__ import annotations
 

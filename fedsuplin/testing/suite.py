@@ -92,7 +92,7 @@ def conformance(
         except AssertionError as error:
             if error.__cause__ is not None:
                 raise
-            # The message says it all; a traceback through our own checks would not help.
+            # The message is enough; a traceback through our own checks would not help.
             end = partial(pytest.fail, str(error), pytrace=False)
         end()
 
@@ -116,7 +116,7 @@ def check(kind: str, plugin: Any, **where: Any) -> None:
     Raises
     ------
     AssertionError
-        If a check fails. The message says what is wrong, with which inputs, and what would be
+        If a check fails. The message has what is wrong, with which inputs, and what would be
         right.
     InvalidInput
         If `plugin` is a class.

@@ -62,7 +62,7 @@ def test_sweep_prints_the_documented_keys(call, numbers, folder):
 
 def test_reproduce_prints_the_documented_keys(numbers, tmp_path, monkeypatch):
     experiment = types.SimpleNamespace(name="arrivals")
-    verdict = types.SimpleNamespace(row=lambda: {"claim": "…", "outcome": "holds"})
+    verdict = types.SimpleNamespace(to_row=lambda: {"claim": "…", "outcome": "holds"})
     sweep = types.SimpleNamespace(complete=True, failed=[])
     outcome = types.SimpleNamespace(
         experiment=experiment,

@@ -1,4 +1,4 @@
-"""Each conformance check fails for a plugin that breaks just what it claims, and says why."""
+"""Each conformance check fails, with the reason, for a plugin that breaks just what it claims."""
 
 from __future__ import annotations
 
@@ -55,12 +55,14 @@ def policy(rule: Any, compiled: Any = None, **attributes: Any) -> Any:
 
 
 def best(estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float) -> int:
+    """Return the arm with the highest estimate."""
     return int(np.argmax(estimates[0]))
 
 
 def compiled_best(
     estimates: Any, widths: Any, targets: Any, n_layers: int, n_arms: int, draw: float, user: Any
 ) -> int:
+    """Return what `best` returns, as a C callback."""
     return max(range(n_arms), key=lambda arm: (estimates[arm], -arm))
 
 
@@ -138,26 +140,31 @@ def every_seventh() -> Any:
 
 
 def writes_behind_its_state(gain: float, elapsed: float, state: Any, user: Any) -> int:
+    """Write after the last slot of its state."""
     state[1] = 1.0
     return 0
 
 
 def counts_twice(gain: float, elapsed: float, state: Any, user: Any = None) -> int:
+    """Add two per call to its state."""
     state[0] += 2
     return 0
 
 
 def counts(gain: float, elapsed: float, state: np.ndarray) -> bool:
+    """Add one per call to its state."""
     state[0] += 1
     return False
 
 
 def spoils_its_state(gain: float, elapsed: float, state: np.ndarray) -> bool:
+    """Leave NaN in its state."""
     state[0] = np.nan
     return False
 
 
 def sets_targets(estimates: Any, widths: Any, targets: Any, *rest: Any) -> int:
+    """Write into the targets."""
     targets[0] = 7.0
     return compiled_best(estimates, widths, targets, *rest)
 
@@ -169,16 +176,19 @@ UNASKED_LAYERS = 3  # of the game, where d = 4
 
 
 def wrong_at_some_elapsed(gain: float, elapsed: float, user: Any) -> int:
+    """Fire at an elapsed time that is in no grid."""
     return elapsed == UNASKED_ELAPSED
 
 
 def wrong_at_other_norms(norm: float, sigma: float, user: Any) -> float:
+    """Weigh differently at norms that are in no grid."""
     return 1.0 if norm in ASKED_NORMS else 9.0
 
 
 def wrong_with_three_layers(
     estimates: Any, widths: Any, targets: Any, n_layers: int, n_arms: int, *rest: Any
 ) -> int:
+    """Choose another arm where there are three layers."""
     if n_layers == UNASKED_LAYERS:
         return min(range(n_arms), key=lambda arm: abs(estimates[arm]))
     return compiled_best(estimates, widths, targets, n_layers, n_arms, *rest)
@@ -205,6 +215,7 @@ def noise_then_sigma(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.n
 
 
 def unseeded_in_a_run(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw noise that grows with each call, only in a whole run."""
     spread = next(GROWING) if n == GAME.horizon else 1.0
     return spread * rng.normal(size=n), np.ones(n)
 
@@ -285,6 +296,8 @@ class Walk(Problem):
 
 
 class WalkStream(Stream):
+    """The pulls of a Walk."""
+
     checked = True  # so that the check, and not the run, has to notice
 
     def __init__(self, problem: Walk) -> None:
@@ -356,6 +369,7 @@ class WithItsOwnStream(Walk):
 
 
 def variant(**parts: Any) -> fsl.Variant:
+    """Make a variant with a summary."""
     return fsl.Variant(**({"summary": "made for a test"} | parts))
 
 

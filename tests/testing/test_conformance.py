@@ -97,7 +97,7 @@ ODD = """
 from fedsuplin.plugin import SyntheticProblem, hookimpl
 
 class Renamed(SyntheticProblem):
-    \"\"\"Its specification still says synthetic.\"\"\"
+    \"\"\"Its specification still has the name synthetic.\"\"\"
     def __init__(self, dim=2, n_arms=2, n_clients=1, **more):
         super().__init__(dim, n_arms, n_clients, **more)
 
