@@ -254,20 +254,6 @@ class ArrayProblem(Problem):
             )
 
     def stream(self, horizon: int, arrival: Any) -> Stream:
-        """Return a new stream of this problem's pulls.
-
-        Parameters
-        ----------
-        horizon : int
-            The number of pulls of the run.
-        arrival : arrival pattern or None
-            Not used: the arrays say which client plays.
-
-        Returns
-        -------
-        Stream
-            The pulls, from the first on.
-        """
         return ArrayStream(self)
 
     def __repr__(self) -> str:

@@ -94,20 +94,6 @@ class ClassificationProblem(DataProblem):
         return len(self._examples)
 
     def stream(self, horizon: int, arrival: Any) -> ClassificationStream:
-        """Return a new stream of this problem's pulls.
-
-        Parameters
-        ----------
-        horizon : int
-            The number of pulls of the run.
-        arrival : arrival pattern or None
-            Which client plays when; None for the problem's own choice.
-
-        Returns
-        -------
-        Stream
-            The pulls, from the first on.
-        """
         return ClassificationStream(self, horizon, arrival)
 
     def describe(self) -> str:

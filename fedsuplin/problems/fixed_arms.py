@@ -136,20 +136,6 @@ class FixedArmsProblem(SyntheticProblem):
         return raw / lengths
 
     def stream(self, horizon: int, arrival: Any) -> FixedArmsStream:
-        """Return a new stream of this problem's pulls.
-
-        Parameters
-        ----------
-        horizon : int
-            The number of pulls of the run.
-        arrival : arrival pattern or None
-            Which client plays when; None for the problem's own choice.
-
-        Returns
-        -------
-        Stream
-            The pulls, from the first on.
-        """
         return FixedArmsStream(self, horizon, arrival)
 
     def __repr__(self) -> str:

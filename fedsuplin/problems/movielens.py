@@ -166,20 +166,6 @@ class MovieLensProblem(DataProblem):
         return self._liked.movies[np.lexsort((shuffle.random(len(clients)), clients))]
 
     def stream(self, horizon: int, arrival: Any) -> MovieLensStream:
-        """Return a new stream of this problem's pulls.
-
-        Parameters
-        ----------
-        horizon : int
-            The number of pulls of the run.
-        arrival : arrival pattern or None
-            Which client plays when; None for the problem's own choice.
-
-        Returns
-        -------
-        Stream
-            The pulls, from the first on.
-        """
         return MovieLensStream(self, horizon, arrival)
 
     def describe(self) -> str:

@@ -145,20 +145,6 @@ class SyntheticProblem(Problem):
         return np.random.SeedSequence(self.seed).spawn(6)
 
     def stream(self, horizon: int, arrival: Any) -> Stream:
-        """Return a new stream of this problem's pulls.
-
-        Parameters
-        ----------
-        horizon : int
-            The number of pulls of the run.
-        arrival : arrival pattern or None
-            Which client plays when; None for the problem's own choice.
-
-        Returns
-        -------
-        Stream
-            The pulls, from the first on.
-        """
         return SyntheticStream(self, horizon, arrival)
 
     def __repr__(self) -> str:

@@ -53,9 +53,20 @@ def list_public_objects():
             if inspect.isclass(thing):
                 for key, member in vars(thing).items():
                     is_member = isinstance(member, (property, classmethod, staticmethod))
-                    if not key.startswith("_") and (is_member or inspect.isfunction(member)):
+                    is_public = not key.startswith("_") and (
+                        is_member or inspect.isfunction(member)
+                    )
+                    if is_public and not inherits_docstring(thing, key):
                         found[f"{module}.{thing.__qualname__}.{key}"] = member
     return found
+
+
+def inherits_docstring(owner, name):
+    """Whether a method without a docstring overrides one that has one, which help() then shows."""
+    own = inspect.getattr_static(owner, name)
+    return not own.__doc__ and any(
+        getattr(getattr(base, name, None), "__doc__", None) for base in owner.__mro__[1:]
+    )
 
 
 PUBLIC = list_public_objects()
@@ -73,16 +84,17 @@ def test_a_public_name_follows_numpydoc(name):
 
 
 def list_definitions():
-    """Return every function and class in our sources that is not nested in a function."""
+    """Every function and class in our sources that is not nested in a function, and its class."""
     for folder in ("fedsuplin", "plugins"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            scopes = [ast.parse(path.read_text(encoding="utf-8"))]
+            scopes = [("", ast.parse(path.read_text(encoding="utf-8")))]
             while scopes:
-                for node in scopes.pop().body:
+                owner, scope = scopes.pop()
+                for node in scope.body:
                     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                        yield path.relative_to(ROOT), node
+                        yield path.relative_to(ROOT), owner, node
                     if isinstance(node, ast.ClassDef):
-                        scopes.append(node)
+                        scopes.append((f"{owner}.{node.name}".lstrip("."), node))
 
 
 def is_exempt(node):
@@ -95,10 +107,24 @@ def is_exempt(node):
     )
 
 
+def overrides_documented(path, owner, node):
+    """Whether a method overrides one with a docstring."""
+    if not owner:
+        return False
+    folder, *rest = path.with_suffix("").parts
+    package = "fedsuplin_plugins" if folder == "plugins" else folder
+    found = importlib.import_module(".".join([package, *rest]))
+    for name in owner.split("."):
+        found = getattr(found, name)
+    return inherits_docstring(found, node.name)
+
+
 def test_every_function_and_class_says_what_it_does():
     silent = [
         f"{path}:{node.lineno} {node.name}"
-        for path, node in list_definitions()
-        if not is_exempt(node) and not ast.get_docstring(node)
+        for path, owner, node in list_definitions()
+        if not is_exempt(node)
+        and not ast.get_docstring(node)
+        and not overrides_documented(path, owner, node)
     ]
     assert silent == []
