@@ -71,7 +71,7 @@ OPTIONS = [
 ]
 
 
-# --- the server -------------------------------------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------
 
 
 class Served:
@@ -176,7 +176,7 @@ def certificate(folder: Path) -> list[str]:
     return ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
 
 
-# --- clients ----------------------------------------------------------------------------------------------------------------
+# --- clients --------------------------------------------------------------------------------------
 
 
 class Session:
@@ -262,7 +262,7 @@ async def all_joined(served: Served, n_clients: int, algorithm):
         await asyncio.gather(*(session.close() for session in sessions))
 
 
-# --- syncs at times that were chosen before ---------------------------------------------------------------------------------
+# --- syncs at times that were chosen before -------------------------------------------------------
 
 
 @dataclass
@@ -371,7 +371,7 @@ def count(before: dict[str, float], after: dict[str, float], name: str) -> float
     return after[f"fedsuplin_{name}_total"] - before[f"fedsuplin_{name}_total"]
 
 
-# --- is it all there? -------------------------------------------------------------------------------------------------------
+# --- is it all there? -----------------------------------------------------------------------------
 
 
 def wrong_store(folder: Path, sessions: list[Session]) -> str:
@@ -394,12 +394,12 @@ def wrong_store(folder: Path, sessions: list[Session]) -> str:
             np.abs(known.grams / grams.max() - grams / grams.max()).max(),
             np.abs(known.moments - moments).max() / grams.max(),
         )
-        told = {
+        found = {
             "syncs": ledger.n_syncs,
             "communication": ledger.communication,
             "pulls": ledger.total_pulls,
         }
-        told |= {
+        found |= {
             f"sequence of client {number}": each["sequence"]
             for number, each in ledger.clients().items()
         }
@@ -410,11 +410,11 @@ def wrong_store(folder: Path, sessions: list[Session]) -> str:
         "pulls": sum(times * int(each.pulls.sum()) for times, each in sent),
     }
     right |= {f"sequence of client {session.client_id}": session.sequence for session in sessions}
-    if told != right:
+    if found != right:
         return next(
-            f"{name}: {told.get(name)}, not {right.get(name)}"
-            for name in right | told
-            if told.get(name) != right.get(name)
+            f"{name}: {found.get(name)}, not {right.get(name)}"
+            for name in right | found
+            if found.get(name) != right.get(name)
         )
     return "" if worst <= 1e-9 else f"the sums differ by {worst:.3g}"
 
@@ -458,7 +458,7 @@ async def loaded(
         )
 
 
-# --- the measurements -------------------------------------------------------------------------------------------------------
+# --- the measurements -----------------------------------------------------------------------------
 
 
 async def until_too_slow(

@@ -49,7 +49,7 @@ CERTAIN = {
 }  # of each in every schedule; the rest by chance
 
 
-# --- a client -----------------------------------------------------------------------------------------------------------------
+# --- a client -------------------------------------------------------------------------------------
 
 
 def contexts(rng: np.random.Generator) -> np.ndarray:
@@ -114,7 +114,7 @@ def read_notes(path: Path) -> list[dict]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-# --- the network ----------------------------------------------------------------------------------------------------------------
+# --- the network ----------------------------------------------------------------------------------
 
 
 class Proxy:
@@ -185,7 +185,7 @@ class Proxy:
         self.counts[what] += 1
 
     def _again(self, method: str, metadata, request: bytes) -> None:
-        """The same request once more, much later; nobody waits for its answer."""
+        """The same request once more, much later; its answer is ignored."""
 
         async def later() -> None:
             await asyncio.sleep(self.r.uniform(0.05, 2.0))
@@ -201,7 +201,7 @@ class Proxy:
         return await self._channel.unary_unary(method)(request, metadata=kept, timeout=10)
 
 
-# --- a schedule ---------------------------------------------------------------------------------------------------------------
+# --- a schedule -----------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -237,9 +237,9 @@ class Schedule:
         self.clients = {i: self._client(address, i) for i in range(CLIENTS)}
         misfortune = asyncio.create_task(self._misfortune(address))
         try:
-            told = await asyncio.wait_for(self._until_all_have_left(address), PATIENCE)
+            problem = await asyncio.wait_for(self._until_all_have_left(address), PATIENCE)
         except TimeoutError:
-            told = "a client did not come to its end"
+            problem = "a client did not come to its end"
         finally:
             misfortune.cancel()
             await asyncio.gather(misfortune, return_exceptions=True)
@@ -249,7 +249,7 @@ class Schedule:
             await self._stop_server()
             await self.proxy.stop()
         self.counts += self.proxy.counts
-        return told or wrong_sums(self.folder)
+        return problem or wrong_sums(self.folder)
 
     async def _start_server(self) -> None:
         numbers = [
@@ -405,15 +405,15 @@ def main(schedules: list[int], seed: int, n_pulls: int, keep: str | None) -> int
     for number in schedules:
         with tempfile.TemporaryDirectory() as folder:
             schedule, start = Schedule(number, seed, Path(folder), n_pulls), time.monotonic()
-            told = asyncio.run(schedule.run())
-            wrong += bool(told)
+            problem = asyncio.run(schedule.run())
+            wrong += bool(problem)
             all_counts += schedule.counts
             faults = ", ".join(f"{count} {name}" for name, count in sorted(schedule.counts.items()))
             print(
-                f"{number:3} {schedule.variant:9} {told or 'right'}  ({faults}; {time.monotonic() - start:.0f} s)",
+                f"{number:3} {schedule.variant:9} {problem or 'right'}  ({faults}; {time.monotonic() - start:.0f} s)",
                 flush=True,
             )
-            if told and keep:
+            if problem and keep:
                 shutil.copytree(folder, Path(keep) / str(number), dirs_exist_ok=True)
     faults = ", ".join(f"{count} × {name}" for name, count in sorted(all_counts.items()))
     print(

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from load import Served
 
 DIM, ARMS, CLIENTS, HORIZON = 3, 4, 5, 4000
-NEVER_CAME = 4  # a client, where nobody waits for it; the one before only joined
+NEVER_CAME = 4  # a client, that no round waits for; the one before only joined
 FUZZED = {
     "async": HORIZON,
     "sync": HORIZON,
@@ -51,7 +51,7 @@ OK, WHO, DENIED, INVALID = "OK", "UNAUTHENTICATED", "PERMISSION_DENIED", "INVALI
 FAILED, ABORTED = "FAILED_PRECONDITION", "ABORTED"
 
 
-# --- the form of requests, written down a second time -----------------------------------------------------------------------
+# --- the form of requests, written down a second time ---------------------------------------------
 
 FIRST = [("magic", "4s"), ("version", "H"), ("kind", "H")]
 JOIN = [*FIRST, ("client_id", "I"), ("generation", "Q"), ("session", "16s"), ("fingerprint", "32s")]
@@ -86,13 +86,13 @@ def read(method: str, data: bytes) -> dict | None:
     if len(data) < size_of(form):
         return None
     values = struct.unpack_from("<" + "".join(code for _, code in form), data)
-    told, rest = dict(zip((name for name, _ in form), values, strict=True)), data[size_of(form) :]
-    if (told["magic"], told["version"], told["kind"]) != (MAGIC, VERSION, KINDS[method]):
+    fields, rest = dict(zip((name for name, _ in form), values, strict=True)), data[size_of(form) :]
+    if (fields["magic"], fields["version"], fields["kind"]) != (MAGIC, VERSION, KINDS[method]):
         return None
     if method == "Join":
-        return told if not rest else None
-    n, n_asking, dim = told.get("n", 0), told["n_asking"], told.get("dim", 1)
-    if not 1 <= dim <= 1 << 15 or max(n, n_asking) > 1 << 10 or told.get("leaving", 0) > 1:
+        return fields if not rest else None
+    n, n_asking, dim = fields.get("n", 0), fields["n_asking"], fields.get("dim", 1)
+    if not 1 <= dim <= 1 << 15 or max(n, n_asking) > 1 << 10 or fields.get("leaving", 0) > 1:
         return None
     parts = [("layers", "<u2", n), ("pulls", "<i8", n), ("asking", "<u2", n_asking)]
     parts += [("grams", "<f8", n * dim * (dim + 1) // 2), ("moments", "<f8", n * dim)]
@@ -100,18 +100,21 @@ def read(method: str, data: bytes) -> dict | None:
         return None
     for name, kind, length in parts:
         size = np.dtype(kind).itemsize * length
-        told[name], rest = np.frombuffer(rest[:size], kind), rest[size:]
-    return told
+        fields[name], rest = np.frombuffer(rest[:size], kind), rest[size:]
+    return fields
 
 
-def surely_bad(told: dict, n_layers: int) -> bool:
+def surely_bad(fields: dict, n_layers: int) -> bool:
     """Could no client have gathered this? What is near the border is not sure."""
-    n, layers, pulls = told["n"], told["layers"], told["pulls"]
-    if told["dim"] != DIM or n > n_layers or len(set(layers.tolist())) < n:
+    n, layers, pulls = fields["n"], fields["layers"], fields["pulls"]
+    if fields["dim"] != DIM or n > n_layers or len(set(layers.tolist())) < n:
         return True
-    if any(layer >= n_layers for layer in [*layers.tolist(), *told["asking"].tolist()]):
+    if any(layer >= n_layers for layer in [*layers.tolist(), *fields["asking"].tolist()]):
         return True
-    grams, moments = told["grams"].reshape(n, DIM * (DIM + 1) // 2), told["moments"].reshape(n, DIM)
+    grams, moments = (
+        fields["grams"].reshape(n, DIM * (DIM + 1) // 2),
+        fields["moments"].reshape(n, DIM),
+    )
     numbers = np.concatenate([grams.ravel(), moments.ravel()])
     if (
         not np.isfinite(numbers).all()
@@ -135,7 +138,7 @@ def surely_bad(told: dict, n_layers: int) -> bool:
     return False
 
 
-# --- what must be answered --------------------------------------------------------------------------------------------------
+# --- what must be answered ------------------------------------------------------------------------
 
 
 class Expected:
@@ -153,66 +156,66 @@ class Expected:
         """Which status codes are right. None: it is in order, and would rightly change something."""
         if client_id is None:
             return {WHO}
-        told = read(method, data)
-        if told is None:
+        fields = read(method, data)
+        if fields is None:
             return {INVALID}
         no_number = (
-            set() if 0 < told.get("sequence", 1) < 1 << 62 else {INVALID}
-        )  # it may be told of before what else is wrong
-        if told["client_id"] != client_id:
+            set() if 0 < fields.get("sequence", 1) < 1 << 62 else {INVALID}
+        )  # may be reported before what else is wrong
+        if fields["client_id"] != client_id:
             return {DENIED} | no_number
         if method == "Join":
-            return self._join(client_id, told)
-        if told["fingerprint"] != self.fingerprint or told["session"] != self.sessions.get(
+            return self._join(client_id, fields)
+        if fields["fingerprint"] != self.fingerprint or fields["session"] != self.sessions.get(
             client_id
         ):
             return {FAILED} | no_number
-        if told["epoch"] > self.epoch or no_number:
+        if fields["epoch"] > self.epoch or no_number:
             return {INVALID}
-        return self._sync(client_id, told, data) if method == "Sync" else self._round(told)
+        return self._sync(client_id, fields, data) if method == "Sync" else self._round(fields)
 
-    def _join(self, client_id: int, told: dict) -> set[str] | None:
-        if told["fingerprint"] not in (bytes(32), self.fingerprint):
+    def _join(self, client_id: int, fields: dict) -> set[str] | None:
+        if fields["fingerprint"] not in (bytes(32), self.fingerprint):
             return {FAILED}
-        if told["generation"] == 0 or told["session"] == self.sessions.get(client_id):
+        if fields["generation"] == 0 or fields["session"] == self.sessions.get(client_id):
             return {OK}  # it only asks, or is there
         return (
-            None if told["generation"] == (client_id in self.sessions) + 1 else {ABORTED}
+            None if fields["generation"] == (client_id in self.sessions) + 1 else {ABORTED}
         )  # all have had one session at most
 
-    def _sync(self, client_id: int, told: dict, data: bytes) -> set[str] | None:
+    def _sync(self, client_id: int, fields: dict, data: bytes) -> set[str] | None:
         last = self.sequences[client_id]
-        if told["sequence"] <= last:
+        if fields["sequence"] <= last:
             return {OK} if data == self.merged.get(client_id) else {FAILED}
-        if told["epoch"] < self.epoch:
+        if fields["epoch"] < self.epoch:
             return {OK}  # and not merged
         bad, gap = (
-            surely_bad(told, self.n_layers),
-            not self.together and told["sequence"] != last + 1,
+            surely_bad(fields, self.n_layers),
+            not self.together and fields["sequence"] != last + 1,
         )
         if gap and (bad or self.epoch == 0):  # in a later epoch a gap may be right
             return {FAILED, INVALID} if bad else {FAILED}
         if bad:
             return {INVALID}
-        if not self.together or told["leaving"]:
+        if not self.together or fields["leaving"]:
             return None
-        if told["round"] > self.round:
+        if fields["round"] > self.round:
             return {INVALID}
-        if told["round"] < self.round:
+        if fields["round"] < self.round:
             return {OK, INVALID}  # INVALID: nearly in order is not sure
         return None if self.uploading else {ABORTED, INVALID}
 
-    def _round(self, told: dict) -> set[str] | None:
+    def _round(self, fields: dict) -> set[str] | None:
         if (
             not self.together
-            or (told["asking"] >= self.n_layers).any()
-            or told["round"] > self.round
+            or (fields["asking"] >= self.n_layers).any()
+            or fields["round"] > self.round
         ):
             return {INVALID}
-        return {OK} if told["round"] < self.round else None
+        return {OK} if fields["round"] < self.round else None
 
 
-# --- clients that are in order ----------------------------------------------------------------------------------------------
+# --- clients that are in order --------------------------------------------------------------------
 
 
 def triangle_of(rng: np.random.Generator, n_pulls: int) -> tuple[np.ndarray, np.ndarray]:
@@ -292,7 +295,7 @@ class Genuine:
         self.expected.merged[client_id] = data
 
 
-# --- spoilt requests --------------------------------------------------------------------------------------------------------
+# --- spoilt requests ------------------------------------------------------------------------------
 
 EXTREMES = [
     0,
@@ -401,15 +404,15 @@ def field_spoilt(r: random.Random, data: bytes) -> bytes:
 
 def numbers_spoilt(r: random.Random, data: bytes) -> bytes:
     """Layers, counts, matrices and vectors of an upload; other requests have none, and lose a field."""
-    told = read("Sync", data)
-    if told is None:
+    fields = read("Sync", data)
+    if fields is None:
         return field_spoilt(r, data)
-    spoilt, n, size = bytearray(data), told["n"], DIM * (DIM + 1) // 2
+    spoilt, n, size = bytearray(data), fields["n"], DIM * (DIM + 1) // 2
     at = {"layers": size_of(SYNC)}
     for name, before, width in (
         ("pulls", "layers", 2 * n),
         ("asking", "pulls", 8 * n),
-        ("grams", "asking", 2 * told["n_asking"]),
+        ("grams", "asking", 2 * fields["n_asking"]),
     ):
         at[name] = at[before] + width
     for _ in range(r.choice([1, 1, 2, 4])):
@@ -510,7 +513,7 @@ def spoilt_metadata(
         [("token", token), ("x-client-id", str(client_id))],
         [("cookie", f"authorization=Bearer {token}")],
     ]
-    if r.random() < 0.4:  # somebody's token that is right, and things that nobody asked for
+    if r.random() < 0.4:  # another client's valid token, and unknown headers
         return [
             ("x-junk-bin", r.randbytes(50)),
             ("authorization", f"Bearer {tokens[other]}"),
@@ -544,7 +547,7 @@ def raw_bytes(r: random.Random) -> bytes:
     return SETTINGS + frames
 
 
-# --- a server under fire ----------------------------------------------------------------------------------------------------
+# --- a server under fire --------------------------------------------------------------------------
 
 
 class Case:
@@ -620,14 +623,14 @@ class Fuzz:
             variant.partition(",")[0],
         )
         sizes = {"dim": DIM, "n_arms": ARMS, "n_clients": CLIENTS}
-        self.plan = Agreement.of(fsl.make(name, **sizes, horizon=FUZZED[variant]))
-        algorithm = self.plan.algorithm(0)
+        self.agreement = Agreement.of(fsl.make(name, **sizes, horizon=FUZZED[variant]))
+        algorithm = self.agreement.algorithm(0)
         self.together, self.doubles, self.largest = (
             algorithm.syncs == "all",
-            self.plan.doubles,
-            compute_largest_request(self.plan),
+            self.agreement.doubles,
+            compute_largest_request(self.agreement),
         )
-        self.expected = Expected(self.plan.fingerprint, algorithm.n_layers, self.together)
+        self.expected = Expected(self.agreement.fingerprint, algorithm.n_layers, self.together)
         self.genuine = Genuine(self.expected, seed)
         self.comers = [number for number in range(CLIENTS) if self.together or number != NEVER_CAME]
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -642,7 +645,7 @@ class Fuzz:
             n_clients=CLIENTS,
         )
 
-    # --- what is right ------------------------------------------------------------------------------------------------------
+    # --- what is right ----------------------------------------------------------------------------
 
     async def call(self, client_id: int, method: str, data: bytes) -> bytes:
         metadata = (("authorization", f"Bearer {self.served.tokens[client_id]}"),)
@@ -669,9 +672,9 @@ class Fuzz:
 
     async def end_epoch(self) -> None:
         """The first epoch, by an upload of all its pulls."""
-        self.genuine.sync(2, more_pulls=self.plan.algorithm(0).horizon)
+        self.genuine.sync(2, more_pulls=self.agreement.algorithm(0).horizon)
         await self.merge_one(2)
-        self.expected.epoch, self.expected.n_layers = 1, self.plan.algorithm(1).n_layers
+        self.expected.epoch, self.expected.n_layers = 1, self.agreement.algorithm(1).n_layers
         self.genuine.begin_epoch()
 
     async def go_on(self) -> None:
@@ -726,7 +729,7 @@ class Fuzz:
             last = [("Sync", with_field("Sync", new, "leaving", 1))]
             self.templates[number] = joins + rounds + known + last + [("Sync", new)] * 4
 
-    # --- what must not change -----------------------------------------------------------------------------------------------
+    # --- what must not change ---------------------------------------------------------------------
 
     async def state(self) -> dict[str, bytes | list]:
         """All that the server tells those who join again, and all that is in its store."""
@@ -754,7 +757,7 @@ class Fuzz:
             )
         for layer, gram, moment in known["layers"]:
             ridge = (
-                self.plan.algorithm(self.expected.epoch).setting.ridge
+                self.agreement.algorithm(self.expected.epoch).setting.ridge
                 * np.eye(DIM)[np.triu_indices(DIM)]
             )
             off = np.abs(np.frombuffer(gram, "<f8") - ridge - self.genuine.grams[layer]).max()
@@ -763,7 +766,7 @@ class Fuzz:
                 self.findings.append(f"the sums of layer {layer} are off by {off:.3g}")
 
     def check_log(self) -> None:
-        """Nothing that nobody expected, and no token."""
+        """No unexpected event, and no token."""
         text = (self.folder / "log").read_text(errors="replace")
         for number, token in self.served.tokens.items():
             if token in text:
@@ -772,7 +775,7 @@ class Fuzz:
             if line["level"] not in ("info", "warning") or "traceback" in line:
                 self.findings.append(f"the log has {line}")
 
-    # --- fire ---------------------------------------------------------------------------------------------------------------
+    # --- fire -------------------------------------------------------------------------------------
 
     async def run(self, first: range, second: range) -> None:
         """In two parts: in the second, those who sync together have reported their round, and their uploads are awaited."""
@@ -816,18 +819,18 @@ class Fuzz:
         self.counts[case.how, code] += 1
         if code not in case.codes:
             self.findings.append(f"--only {number}: {code} ({details[:200]}) to {case}")
-        elif code == OK and (told := self.wrong_answer(case, answer)):
-            self.findings.append(f"--only {number}: {told} to {case}")
+        elif code == OK and (wrong := self.wrong_answer(case, answer)):
+            self.findings.append(f"--only {number}: {wrong} to {case}")
         if self.tells:
             print(f"{self.variant}: {code} ({details}) to {case}")
 
     def wrong_answer(self, case: Case, answer: bytes) -> str:
         """To requests that are in order and change nothing: a join again, an upload again, what is for a round that is over."""
-        told = read(case.method, case.data)
-        is_there = case.method == "Join" and told["session"] == self.expected.sessions.get(
-            told["client_id"]
+        fields = read(case.method, case.data)
+        is_there = case.method == "Join" and fields["session"] == self.expected.sessions.get(
+            fields["client_id"]
         )
-        if is_there and answer != self.before[f"join of client {told['client_id']}"]:
+        if is_there and answer != self.before[f"join of client {fields['client_id']}"]:
             return "another answer than to the join before"
         if case.method == "Sync" and answer[24] != (case.data in self.expected.merged.values()):
             return "merged, which it was not, or the other way round"

@@ -208,3 +208,13 @@ def check_seed(seed: object, most: int | None = None) -> int:
 def is_whole_number(value: object) -> TypeGuard[int]:
     """Return whether a value is an int of Python's or NumPy's. True and 2.0 are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_seconds(name: str, seconds: object) -> None:
+    """Raise an error unless a value is a positive, finite number of seconds."""
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds < float("inf")
+    ):
+        raise InvalidInput(f"{name} must be a positive number of seconds, not {seconds!r}")

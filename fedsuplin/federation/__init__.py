@@ -1,1 +1,1 @@
-"""A live federation over a network: clients that choose and learn where they are, and a server that keeps the sums."""
+"""A live federation over a network: its server, its clients, and what both keep on disk."""

@@ -1,4 +1,4 @@
-"""Parse and format addresses, and tell loopback from the network."""
+"""Parse and format network addresses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LOCAL_NAMES = ("localhost", "ip6-localhost")
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """What HOST:PORT says; an IPv6 address stands in brackets.
+    """Return host and port of HOST:PORT. An IPv6 address is in brackets.
 
-    >>> host_and_port("[::1]:50051")
+    >>> parse_address("[::1]:50051")
     ('::1', 50051)
     """
     found = ADDRESS_PATTERN.fullmatch(address) if isinstance(address, str) else None
@@ -26,30 +26,31 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def parse_server_url(address: str, *, plaintext: bool = False) -> tuple[str, bool]:
-    """HOST:PORT of grpcs://HOST:PORT or grpc://HOST:PORT, and whether TLS is spoken there.
+    """Return HOST:PORT of a server's address, and whether it uses TLS.
 
-    >>> target_of("grpcs://federation.example.org:50051")
+    >>> parse_server_url("grpcs://federation.example.org:50051")
     ('federation.example.org:50051', True)
     """
     scheme, _, rest = address.partition("://") if isinstance(address, str) else ("", "", "")
     if scheme not in ("grpc", "grpcs"):
         raise InvalidInput(
-            f"the server's address must be grpcs://HOST:PORT, or grpc://HOST:PORT without TLS, not {address!r}"
+            "the server's address must be grpcs://HOST:PORT, or grpc://HOST:PORT without TLS, "
+            f"not {address!r}"
         )
     host, _ = parse_address(rest)
     if scheme == "grpc" and not plaintext and not is_loopback(host):
         raise InvalidInput(
-            f"{host} is no loopback address: what is said there without TLS can be read by others, the token too. "
-            "Use grpcs://, or ask for it with plaintext=True"
+            f"{host} is not a loopback address: without TLS others can read all messages and the "
+            "token. Use grpcs://, or pass plaintext=True"
         )
     return rest, scheme == "grpcs"
 
 
 def is_loopback(host: str) -> bool:
-    """Does this name the machine itself, so that nobody else reads along?
+    """Return whether a host is this machine, so that messages never cross a network.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
-    (True, True, False, False)
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
     """
     if host in LOCAL_NAMES:
         return True
@@ -60,4 +61,5 @@ def is_loopback(host: str) -> bool:
 
 
 def format_url(scheme: str, host: str, port: int) -> str:
+    """Return a URL, with an IPv6 address in brackets."""
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,4 +1,4 @@
-"""The client's durable state: a snapshot and every event since."""
+"""The file of a client: its last snapshot and every event since."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from .stores import StoreKind, open_store
 
 JOURNAL_TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, what INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, what INTEGER NOT NULL, \
+data BLOB NOT NULL);
 """
 JOURNAL_STORE = StoreKind("client", 0x4653_4C43, 1, JOURNAL_TABLES, "NORMAL")  # "FSLC"
-MOST_EVENTS = 500  # between snapshots: so many are repeated after a restart, at most
+MOST_EVENTS = 500  # between snapshots: at most so many are replayed after a restart
 DECIDED, OBSERVED, DROPPED, UPLOADED, ROUND = "decided", "observed", "dropped", "uploaded", "round"
 INSERT_EVENT = "INSERT INTO events (kind, what, data) VALUES (?, ?, ?)"
 
 
 class JournalEvent(NamedTuple):
+    """Something that a client did."""
+
     kind: str
     what: int
     """The decision's id, the round, or the number of the upload."""
@@ -34,91 +37,105 @@ class JournalEvent(NamedTuple):
 
 
 class NullJournal:
-    """A journal that nobody keeps: for a client without a store."""
+    """The journal of a client without a store: it writes nothing."""
 
     n_events = 0
 
-    def decided(self, number: int, layer: int, x: Floats, remembered: Floats) -> None: ...
+    def write_decision(self, number: int, layer: int, x: Floats, remembered: Floats) -> None:
+        """Write a decision: its id, layer and arm, and the state of the rules after it."""
 
-    def observed(self, number: int, reward: float, sigma: float | None) -> None: ...
+    def write_observation(self, number: int, reward: float, sigma: float | None) -> None:
+        """Write the reward of a decision."""
 
-    def dropped(self, number: int) -> None: ...
+    def write_drop(self, number: int) -> None:
+        """Write that a decision was dropped."""
 
-    def uploaded(self, sequence: int, frozen: bytes, at_end: bool) -> None: ...
+    def write_round(self, number: int, at_end: bool) -> None:
+        """Write that a round has begun."""
 
-    def round(self, number: int, at_end: bool) -> None: ...
+    def write_upload(self, sequence: int, frozen: bytes, at_end: bool) -> None:
+        """Write an upload as it will be sent until it is answered."""
 
-    def keep(self, facts: dict[str, Any]) -> None: ...
+    def write_snapshot(self, facts: dict[str, Any]) -> None:
+        """Write everything that is known, in place of the events so far."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
 
 
 class ClientJournal(NullJournal):
-    """The file of a client."""
+    """A journal in a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = open_store(self.path, JOURNAL_STORE)
         self.n_events = self._file.execute("SELECT count(*) FROM events").fetchone()[0]
 
-    # --- what is there -----------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
-    def facts(self) -> dict[str, Any]:
-        """What was last kept; empty if the file is new."""
+    def read_facts(self) -> dict[str, Any]:
+        """Return the last snapshot; empty if the file is new."""
         return dict(self._file.execute("SELECT name, value FROM facts"))
 
-    def events(self) -> Iterator[JournalEvent]:
-        """Since then, in their order."""
+    def read_events(self) -> Iterator[JournalEvent]:
+        """Return the events since the snapshot, in their order."""
         return map(
             JournalEvent._make,
             self._file.execute("SELECT kind, what, data FROM events ORDER BY number"),
         )
 
-    # --- one event after the other -----------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
-    def decided(self, number: int, layer: int, x: Floats, remembered: Floats) -> None:
+    def write_decision(self, number: int, layer: int, x: Floats, remembered: Floats) -> None:
+        """Write a decision: its id, layer and arm, and the state of the rules after it."""
         self._add(DECIDED, number, struct.pack("<q", layer) + x.tobytes() + remembered.tobytes())
 
-    def observed(self, number: int, reward: float, sigma: float | None) -> None:
+    def write_observation(self, number: int, reward: float, sigma: float | None) -> None:
+        """Write the reward of a decision."""
         self._add(
             OBSERVED,
             number,
             struct.pack("<d", reward) if sigma is None else struct.pack("<dd", reward, sigma),
         )
 
-    def dropped(self, number: int) -> None:
+    def write_drop(self, number: int) -> None:
+        """Write that a decision was dropped."""
         self._add(DROPPED, number, b"")
 
-    def round(self, number: int, at_end: bool) -> None:
+    def write_round(self, number: int, at_end: bool) -> None:
+        """Write that a round has begun."""
         self._add(ROUND, number, bytes([at_end]))
 
     def _add(self, kind: str, what: int, data: bytes) -> None:
-        """In the file when it returns, as far as this process goes: a loss of power may take it."""
+        """Write an event. It survives the end of the process, but not a loss of power."""
         try:
             self._file.execute(INSERT_EVENT, (kind, what, data))
         except sqlite3.Error as error:
-            raise self._unwritten(error) from error
+            raise self._make_write_error(error) from error
         self.n_events += 1
 
-    # --- what must outlast a loss of power ---------------------------------------------------------------------------
+    # --- what must survive a loss of power --------------------------------------------------------
 
-    def uploaded(self, sequence: int, frozen: bytes, at_end: bool) -> None:
-        """An upload, as it will be sent until it is answered. All that is in it is on the disk before the server sees it."""
-        with self._whole():
+    def write_upload(self, sequence: int, frozen: bytes, at_end: bool) -> None:
+        """Write an upload as it will be sent until it is answered.
+
+        The observations in it are on the disk before the server sees it.
+        """
+        with self._open_transaction():
             self._file.execute(INSERT_EVENT, (UPLOADED, sequence, bytes([at_end])))
             self._file.execute("INSERT OR REPLACE INTO facts VALUES ('frozen', ?)", (frozen,))
         self.n_events += 1
 
-    def keep(self, facts: dict[str, Any]) -> None:
-        """All that is known now; it takes the place of the events."""
-        with self._whole():
+    def write_snapshot(self, facts: dict[str, Any]) -> None:
+        """Write everything that is known, in place of the events so far."""
+        with self._open_transaction():
             self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
             self._file.execute("DELETE FROM events")
         self.n_events = 0
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """One transaction, on the disk when the block has ended."""
+    def _open_transaction(self) -> Iterator[None]:
+        """Run a block in one transaction that is on the disk when the block has ended."""
         try:
             self._file.execute("PRAGMA synchronous=FULL")
             self._file.execute("BEGIN IMMEDIATE")
@@ -126,28 +143,28 @@ class ClientJournal(NullJournal):
             self._file.execute("COMMIT")
             self._file.execute("PRAGMA synchronous=NORMAL")
         except sqlite3.Error as error:
-            raise self._unwritten(error) from error
+            raise self._make_write_error(error) from error
         finally:
             if self._file.in_transaction:
                 self._file.execute("ROLLBACK")
 
-    def _unwritten(self, error: sqlite3.Error) -> FederationError:
+    def _make_write_error(self, error: sqlite3.Error) -> FederationError:
+        """Return the error for a file that cannot be written."""
         return FederationError(f"the store {self.path} can't be written: {error}")
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 def read_decision(event: JournalEvent, dim: int) -> tuple[int, Floats, Floats]:
-    """The layer, the arm and what the rules remembered."""
-    (layer,), numbers = (
-        struct.unpack_from("<q", event.data),
-        np.frombuffer(event.data, "<f8", offset=8).copy(),
-    )
+    """Return the layer, the arm and the state of the rules of a decision."""
+    (layer,) = struct.unpack_from("<q", event.data)
+    numbers = np.frombuffer(event.data, "<f8", offset=8).copy()
     return layer, numbers[:dim].copy(), numbers[dim:]
 
 
 def read_observation(event: JournalEvent) -> tuple[float, float | None]:
-    """Reward and sigma."""
+    """Return reward and sigma of an observation."""
     numbers = np.frombuffer(event.data, "<f8").tolist()
     return numbers[0], numbers[1] if len(numbers) > 1 else None

@@ -17,7 +17,7 @@ CommitOutcome = tuple[list[SyncAnswer | Refused], int, int, Position]
 
 
 class WaitingUpload(NamedTuple):
-    """An upload that waits to be merged; its call may have been given up."""
+    """An upload that waits to be merged. Its call may be cancelled by now."""
 
     client_id: int
     request: SyncRequest
@@ -25,41 +25,47 @@ class WaitingUpload(NamedTuple):
 
 
 class Commits:
-    """Uploads that are merged as they come: those that arrive while a commit is under way go into the next one together."""
+    """Merges uploads as they arrive. Those that arrive during a commit share the next one."""
 
     def __init__(
         self,
         ledger: Ledger,
         work: Callable[..., Any],
-        committed: Callable[[int, int, list[int], Position], None],
+        on_commit: Callable[[int, int, list[int], Position], None],
     ) -> None:
-        self._ledger, self._work, self._committed = ledger, work, committed
+        self._ledger, self._work, self._on_commit = ledger, work, on_commit
         self._queue: list[WaitingUpload] = []
         self._task: asyncio.Task[None] | None = None
 
     async def sync(self, client_id: int, request: SyncRequest) -> SyncAnswer:
+        """Merge an upload, and return its answer once it is on the disk."""
         future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingUpload(client_id, request, future))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return await future
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
+        """Wait until all uploads are answered."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        """Commit batches until no upload waits."""
         try:
             while self._queue:
-                batch = self._next()
-                for each, answer in zip(batch, await self._answers(batch), strict=True):
+                batch = self._take_batch()
+                for each, answer in zip(batch, await self._merge_batch(batch), strict=True):
                     resolve_calls([each.future], answer)
         finally:
             self._task = None
 
-    async def _answers(self, batch: list[WaitingUpload]) -> list[SyncAnswer | Exception]:
-        """If the store can't be written, nothing was merged. After a failure that nobody has foreseen it is one by one, so that
-        one upload can't keep the others from being merged."""
+    async def _merge_batch(self, batch: list[WaitingUpload]) -> list[SyncAnswer | Exception]:
+        """Merge a batch, and return its answers.
+
+        If the store cannot be written, nothing was merged. After an unexpected failure uploads are
+        merged one by one, so that one cannot keep the others from being merged.
+        """
         try:
             found: CommitOutcome = await self._work(
                 self._merge, [(each.client_id, each.request) for each in batch]
@@ -67,20 +73,20 @@ class Commits:
         except Exception as error:
             if len(batch) == 1 or isinstance(error, sqlite3.Error | OSError):
                 return [error] * len(batch)
-            return [answer for each in batch for answer in await self._answers([each])]
+            return [answer for each in batch for answer in await self._merge_batch([each])]
         answers, merged, known, where = found
         answered = [
             each
             for each, answer in zip(batch, answers, strict=True)
             if isinstance(answer, SyncAnswer)
         ]
-        self._committed(
+        self._on_commit(
             merged, known, [each.client_id for each in answered if each.request.leaving], where
         )
         return [*answers]
 
-    def _next(self) -> list[WaitingUpload]:
-        """One upload of each client: a second one, sent again before the first was answered, is for the next commit."""
+    def _take_batch(self) -> list[WaitingUpload]:
+        """Take one upload per client out of the queue. A repeated one waits for the next commit."""
         batch: dict[int, WaitingUpload] = {}
         later = []
         for each in self._queue:
@@ -92,7 +98,10 @@ class Commits:
         return list(batch.values())
 
     def _merge(self, requests: list[tuple[int, SyncRequest]]) -> CommitOutcome:
-        """Where the ledger lives. With how many were merged, how many had been before, and where it is now."""
+        """Merge uploads in the ledger's thread.
+
+        Returns the answers, how many were merged now and before, and the ledger's position.
+        """
         ledger = self._ledger
         before = ledger.n_syncs
         answers = ledger.sync(requests)

@@ -1,4 +1,4 @@
-"""Tokens and certificates of both sides, and how a call is identified."""
+"""Tokens and certificates of servers and clients, and which client a call comes from."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._shared.checks import check_seconds
 from .._shared.extras import import_extra
 from .._shared.files import open_atomically
 from ..errors import InvalidInput
 from .addresses import is_loopback, parse_address
 
 TOKEN_BYTES = 32
-LONGEST_TOKEN = 512  # of what a call may bring; ours have 43 characters
+LONGEST_TOKEN = 512  # characters that a call may bring; those of make_tokens have 43
 COMMON_NAME_PATTERN = re.compile(r"client-(0|[1-9][0-9]{0,9})")
 TOKEN_PATTERN = re.compile(r"[!-~]+")
 
 
 class Tokens:
-    """Which client a token stands for. Only hashes are kept, so that the file opens nothing to those who read it.
+    """Which client each token belongs to. Only hashes are kept: whoever reads them gets no token.
 
-    >>> Tokens({7: hash_of("secret")}).client("secret"), Tokens({}).client("secret")
+    >>> tokens = Tokens({7: hash_token("secret")})
+    >>> tokens.find_client("secret"), tokens.find_client("other")
     (7, None)
     """
 
@@ -39,9 +41,12 @@ class Tokens:
             self._by_head.setdefault(digest[:4], []).append((digest, client_id))
         self.clients = frozenset(hashes)
 
-    def client(self, token: str) -> int | None:
-        """The few whose hash begins alike are compared in a time that does not depend on what they are."""
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    def find_client(self, token: str) -> int | None:
+        """Return the client of a token, or None.
+
+        Hashes with the same first bytes are compared in constant time.
+        """
+        digest = bytes.fromhex(hash_token(token))
         found = None
         for known, client_id in self._by_head.get(digest[:4], ()):
             if hmac.compare_digest(known, digest):
@@ -50,29 +55,29 @@ class Tokens:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tokens:
-        """From a file that `fedsuplin tokens` wrote."""
+        """Read a file that `fedsuplin tokens` wrote."""
         try:
-            told = json.loads(Path(path).read_text("utf-8"))
+            hashes = json.loads(Path(path).read_text("utf-8"))
         except OSError as error:
             raise InvalidInput(f"can't read the tokens in {path}: {error.strerror}") from None
         except (ValueError, RecursionError):
-            told = None
+            hashes = None
         if (
-            not isinstance(told, dict)
-            or not told
-            or not all(map(_is_hash_entry, told, told.values()))
+            not isinstance(hashes, dict)
+            or not hashes
+            or not all(map(_is_hash_entry, hashes, hashes.values()))
         ):
             raise InvalidInput(
-                f"{path} does not hold hashes of tokens by client id; `fedsuplin tokens FILE --clients N` makes such a file"
+                f"{path} does not hold hashes of tokens by client id; "
+                "`fedsuplin tokens FILE --clients N` makes such a file"
             )
-        if len(set(told.values())) < len(told):
-            raise InvalidInput(
-                f"{path} has the same token for two clients: nobody could tell them apart"
-            )
-        return cls({int(client_id): text for client_id, text in told.items()})
+        if len(set(hashes.values())) < len(hashes):
+            raise InvalidInput(f"{path} has the same token for two clients")
+        return cls({int(client_id): text for client_id, text in hashes.items()})
 
 
 def _is_hash_entry(client_id: str, text: Any) -> bool:
+    """Return whether an entry of a tokens file is a client id and a SHA-256 in hexadecimal."""
     return bool(
         re.fullmatch("0|[1-9][0-9]{0,9}", client_id)
         and isinstance(text, str)
@@ -81,15 +86,17 @@ def _is_hash_entry(client_id: str, text: Any) -> bool:
 
 
 def hash_token(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    """Return the SHA-256 of a token in hexadecimal."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make_tokens(client_ids: Iterable[int]) -> dict[int, str]:
+    """Return a new random token per client."""
     return {client_id: secrets.token_urlsafe(TOKEN_BYTES) for client_id in client_ids}
 
 
 def write_token_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) -> None:
-    """The file that a server reads."""
+    """Write the file of hashes that a server reads."""
     with open_atomically(path, encoding="utf-8") as file:
         json.dump(
             {str(client_id): hash_token(token) for client_id, token in tokens.items()},
@@ -100,7 +107,7 @@ def write_token_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) 
 
 
 def write_token(path: str | os.PathLike[str], token: str) -> None:
-    """A new file that only its owner reads, from the first byte on."""
+    """Write a token to a new file that only its owner can read."""
     with os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
@@ -109,12 +116,14 @@ def write_token(path: str | os.PathLike[str], token: str) -> None:
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a server listens, and to whom. Files are PEM; `address` may have port 0, for any that is free.
+    """Where a server listens, and how clients identify themselves.
+
+    Files are PEM. Port 0 of `address` takes any free port.
 
     >>> Listening("0.0.0.0:50051", tokens="tokens.json")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedsuplin.errors.InvalidInput: 0.0.0.0 is no loopback address: ...
+    fedsuplin.errors.InvalidInput: 0.0.0.0 is not a loopback address: ...
     """
 
     address: str = "127.0.0.1:0"
@@ -125,9 +134,9 @@ class Listening:
     tokens: str | os.PathLike[str] | None = None
     """A file of hashes, which `fedsuplin tokens` makes. With client_ca too, a client needs both."""
     plaintext: bool = False
-    """Listen without TLS where others can read along."""
+    """Listen without TLS on a network, where others can read all messages."""
     deadline: float = 10.0
-    """Seconds that clients who sync together wait for each other."""
+    """Seconds that clients that sync together wait for each other."""
     metrics_address: str | None = None
 
     def __post_init__(self) -> None:
@@ -135,38 +144,32 @@ class Listening:
         if self.metrics_address is not None:
             parse_address(self.metrics_address)
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise InvalidInput("TLS needs both, a certificate (--tls-cert) and its key (--tls-key)")
+            raise InvalidInput("TLS needs both a certificate (--tls-cert) and its key (--tls-key)")
         if self.client_ca is not None and not self.tls:
             raise InvalidInput(
-                "certificates of clients (--client-ca) come with TLS: give --tls-cert and --tls-key too"
+                "certificates of clients (--client-ca) need TLS: pass --tls-cert and --tls-key too"
             )
         if self.tls and self.plaintext:
-            raise InvalidInput("it is either TLS (--tls-cert, --tls-key) or --plaintext")
+            raise InvalidInput("pass either a certificate (--tls-cert, --tls-key) or --plaintext")
         if not (self.tls or self.plaintext or is_loopback(host)):
             raise InvalidInput(
-                f"{host} is no loopback address: what is said there can be read by others, tokens too. Give a certificate "
-                "(--tls-cert, --tls-key), or ask for it with --plaintext"
+                f"{host} is not a loopback address: without TLS others can read all messages and "
+                "tokens. Pass a certificate (--tls-cert, --tls-key), or --plaintext"
             )
         if self.tokens is None and self.client_ca is None:
             raise InvalidInput(
-                "nobody could be let in: give tokens (--tokens, see `fedsuplin tokens`) or a --client-ca"
+                "no client could connect: pass --tokens (see `fedsuplin tokens`) or --client-ca"
             )
-        if (
-            isinstance(self.deadline, bool)
-            or not isinstance(self.deadline, int | float)
-            or not 0 < self.deadline < float("inf")
-        ):
-            raise InvalidInput(
-                f"the deadline must be a positive number of seconds, not {self.deadline!r}"
-            )
+        check_seconds("deadline", self.deadline)
 
     @property
     def tls(self) -> bool:
+        """Whether the server uses TLS."""
         return self.tls_cert is not None
 
 
 def make_server_credentials(listening: Listening) -> Any:
-    """What grpc needs for a TLS port; files that do not go together are told of here, by name."""
+    """Return what grpc needs for a TLS port; errors name files that do not fit together."""
     grpc = import_extra("grpc", "federation", "fedsuplin serve")
     cert, key, ca = _read_pem_files(listening.tls_cert, listening.tls_key, listening.client_ca)
     return grpc.ssl_server_credentials(
@@ -175,25 +178,25 @@ def make_server_credentials(listening: Listening) -> Any:
 
 
 class Gate:
-    """Says which client a call is of, from what came before its first byte; None lets nobody in."""
+    """Identifies the client of a call by its token and certificate, before its message is read."""
 
     def __init__(self, listening: Listening) -> None:
         self._tokens = None if listening.tokens is None else Tokens.read(listening.tokens)
         self._certificates = listening.client_ca is not None
 
-    def client(self, context: Any) -> int | None:
-        """`context` is grpc's, of one call."""
+    def identify_client(self, context: Any) -> int | None:
+        """Return the client of a call, or None. `context` is grpc's of that call."""
         found = set()
         if self._tokens is not None:
             token = read_bearer_token(context.invocation_metadata() or ())
-            found.add(None if token is None else self._tokens.client(token))
+            found.add(None if token is None else self._tokens.find_client(token))
         if self._certificates:
             found.add(read_certificate_client(context.auth_context()))
         return found.pop() if len(found) == 1 else None
 
 
 def read_bearer_token(metadata: Iterable[tuple[str, Any]]) -> str | None:
-    """The token of a call, if it brings one, and in the right form."""
+    """Return the token of a call, or None if it has none in the right form."""
     values = [value for key, value in metadata if key == "authorization"]
     if len(values) != 1 or not isinstance(values[0], str):
         return None
@@ -202,7 +205,7 @@ def read_bearer_token(metadata: Iterable[tuple[str, Any]]) -> str | None:
 
 
 def read_certificate_client(auth_context: Mapping[str, Sequence[bytes]]) -> int | None:
-    """The client that a verified certificate is for."""
+    """Return the client that a verified certificate is for, or None."""
     names = list(auth_context.get("x509_common_name", ()))
     if len(names) != 1:
         return None
@@ -215,18 +218,18 @@ def make_channel_credentials(
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """What grpc needs to call a TLS port; without `ca` it believes whom the system does."""
+    """Return what grpc needs to call a TLS port. Without `ca` it trusts whom the system trusts."""
     grpc = import_extra("grpc", "federation", "fsl.connect")
     if (cert is None) != (key is None):
         raise InvalidInput(
-            "a client's certificate needs its key, and the other way round: give both, cert and key"
+            "a client's certificate and its key belong together: pass both cert and key"
         )
     cert_bytes, key_bytes, ca_bytes = _read_pem_files(cert, key, ca)
     return grpc.ssl_channel_credentials(ca_bytes, key_bytes, cert_bytes)
 
 
 def make_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
-    """What a call brings along to say whose it is."""
+    """Return the metadata with which a call identifies its client."""
     if token is None:
         return ()
     if (
@@ -237,15 +240,14 @@ def make_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
         raise InvalidInput(
             "a token is a word of ASCII letters, digits and signs, as `fedsuplin tokens` prints it"
         )
-    return (
-        ("authorization", f"Bearer {token.strip()}"),
-    )  # as it is read from a file, with the end of its line
+    # Stripped: a token that is read from a file may end with a line break.
+    return (("authorization", f"Bearer {token.strip()}"),)
 
 
 def _read_pem_files(
     cert: Any, key: Any, ca: Any
 ) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """The bytes of the files, which grpc would only say "failed" of if they were wrong."""
+    """Return the bytes of PEM files, checked here because grpc would only report "failed"."""
     chain, secret, authority = (
         None if path is None else _read_bytes(path) for path in (cert, key, ca)
     )
@@ -255,7 +257,8 @@ def _read_pem_files(
             context.load_cert_chain(cert, key, password=_refuse_password)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidInput(
-            f"{cert} and {key} are not a certificate and its key in PEM form: {_explain_tls_error(error)}"
+            f"{cert} and {key} are not a certificate and its key in PEM form: "
+            f"{_explain_tls_error(error)}"
         ) from None
     try:
         if ca is not None:
@@ -268,6 +271,7 @@ def _read_pem_files(
 
 
 def _read_bytes(path: Any) -> bytes:
+    """Return the content of a file."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -275,8 +279,10 @@ def _read_bytes(path: Any) -> bytes:
 
 
 def _refuse_password() -> str:
-    raise ValueError("the key has a password: give one without")
+    """Raise the error for a key with a password, instead of asking for it on the terminal."""
+    raise ValueError("the key has a password: use one without")
 
 
 def _explain_tls_error(error: Exception) -> str:
+    """Return OpenSSL's reason in lower-case words."""
     return str(getattr(error, "reason", None) or error).lower().replace("_", " ")

@@ -1,4 +1,4 @@
-"""Calls that wait for an answer, which the barrier and the commits share."""
+"""Answer the calls that wait in a barrier or for a commit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 Position = tuple[int, int]  # epoch and round: both only grow
 LedgerWork = Callable[..., Awaitable[Any]]
-PendingCall = asyncio.Future[Any]  # a call that waits: for the answer of its kind, or for None
+PendingCall = asyncio.Future[Any]  # a waiting call; None: check again
 
 
 def resolve_calls(futures: Iterable[PendingCall], answer: Any) -> None:
-    """An answer to calls that wait, or an exception; calls that were given up are left alone."""
+    """Give waiting calls an answer or an exception. Cancelled calls are left alone."""
     for future in futures:
         if future.done():
             continue

@@ -19,6 +19,7 @@ from ..errors import InvalidInput
 from .addresses import format_url, parse_address
 from .agreement import Agreement
 from .barrier import Barrier
+from .calls import LARGEST_MESSAGE
 from .commits import Commits
 from .credentials import Gate, Listening, make_server_credentials
 from .ledger import Ledger
@@ -39,15 +40,14 @@ from .wire import (
 
 grpc = import_extra("grpc", "federation", "fedsuplin serve")
 aio = import_extra("grpc.aio", "federation", "fedsuplin serve")
-LARGEST_ANSWER = 64 << 20
-MOST_CALLS_PER_CLIENT = 16  # at a time: one that works has one or two
-LONGEST_REFUSAL_TEXT = 1000  # of what a client is told, which travels in a header
-STOP_GRACE_SECONDS = 2.0  # seconds in which answers get out when the server stops
+MOST_CALLS_PER_CLIENT = 16  # at a time; a correct client has one or two
+LONGEST_REFUSAL_TEXT = 1000  # characters: it travels in a header
+STOP_GRACE_SECONDS = 2.0  # for the last answers when the server stops
 SERVER_OPTIONS = [
-    ("grpc.max_send_message_length", LARGEST_ANSWER),
-    ("grpc.max_concurrent_streams", 256),  # of a connection
+    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.max_concurrent_streams", 256),  # per connection
     ("grpc.so_reuseport", 0),  # a second server on the same port is an error
-    ("grpc.keepalive_time_ms", 30_000),  # a client that is gone without a word is noticed
+    ("grpc.keepalive_time_ms", 30_000),  # notices clients that vanished silently
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -65,15 +65,18 @@ STATUS_CODES = {
     "store": grpc.StatusCode.UNAVAILABLE,
     "internal": grpc.StatusCode.INTERNAL,
 }
-UNLOGGED_REASONS = ("round", "stopping")  # happens in the best of federations
+UNLOGGED_REASONS = ("round", "stopping")  # part of normal operation
 HEALTH_MODULES = ("health", "health_pb2", "health_pb2_grpc")
 
 
 async def serve(
     ledger: Ledger, listening: Listening, *, started: Callable[[str], None] = lambda address: None
 ) -> None:
-    """Serve until this is cancelled, or the process is told to stop (SIGTERM, SIGINT). `started` is told the address with its
-    port, such as grpcs://127.0.0.1:50051, which is what `fsl.connect` takes. The ledger is the caller's to close."""
+    """Serve until this is cancelled, or the process gets SIGTERM or SIGINT.
+
+    `started` is called with the address that `fsl.connect` takes, such as grpcs://127.0.0.1:50051.
+    The caller closes the ledger.
+    """
     service = Service(ledger, listening)
     with watch_stop_signals() as stopped:
         try:
@@ -85,21 +88,24 @@ async def serve(
 
 @contextlib.contextmanager
 def watch_stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set; outside the main thread, and where asyncio has no signals (Windows), nothing does."""
-    stopped, loop, heard = asyncio.Event(), asyncio.get_running_loop(), []
+    """Yield an event that SIGTERM and SIGINT set.
+
+    Outside the main thread, and on Windows, where asyncio has no signals, nothing sets it.
+    """
+    stopped, loop, handled = asyncio.Event(), asyncio.get_running_loop(), []
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
             loop.add_signal_handler(number, stopped.set)
-            heard.append(number)
+            handled.append(number)
     try:
         yield stopped
     finally:
-        for number in heard:
+        for number in handled:
             loop.remove_signal_handler(number)
 
 
 class Service:
-    """One server: its port, its ledger's thread, and what each call does."""
+    """A server: its port, its ledger's thread, and what each call does."""
 
     def __init__(self, ledger: Ledger, listening: Listening) -> None:
         self._ledger, self._listening = ledger, listening
@@ -107,26 +113,29 @@ class Service:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fedsuplin-ledger")
         together = ledger.algorithm.syncs == "all"
         self._barrier = (
-            Barrier(ledger, self._work, listening.deadline, self._round_closed)
+            Barrier(ledger, self._work, listening.deadline, self._on_round_closed)
             if together
             else None
         )
-        self._commits = Commits(ledger, self._work, self._committed)
+        self._commits = Commits(ledger, self._work, self._on_commit)
         self._calls = {"Join": self._join, "Sync": self._sync, "Round": self._round}
         self._n_clients, self._seen = ledger.algorithm.n_clients, set(ledger.clients())
-        self._of_client: Counter[int] = Counter()  # calls that are under way
+        self._of_client: Counter[int] = Counter()  # calls that are under way, by client
         self._bytes = AnswerEncoder()
         self._server: Any = None
         self._stopping = False
 
-    # --- life ---------------------------------------------------------------------------------------------------------------
+    # --- starting and stopping --------------------------------------------------------------------
 
     async def start(self) -> str:
-        """Listen; returns the address."""
+        """Listen, and return the address."""
         self._server = server = aio.server(
             options=[
                 *SERVER_OPTIONS,
-                ("grpc.max_receive_message_length", compute_largest_request(self._ledger.plan)),
+                (
+                    "grpc.max_receive_message_length",
+                    compute_largest_request(self._ledger.agreement),
+                ),
             ]
         )
         handlers = {
@@ -137,11 +146,11 @@ class Service:
         self._health = await add_health_service(server)
         host, _ = parse_address(self._listening.address)
         port = self._bind(server)
-        shown = self._listening.metrics_address and self.metrics.show(
+        shown = self._listening.metrics_address and self.metrics.start_http(
             self._listening.metrics_address
         )
         self.metrics.clients.set(len(self._seen))
-        self._noticed((self._ledger.epoch, self._ledger.round))
+        self._show_position((self._ledger.epoch, self._ledger.round))
         await server.start()
         address = format_url("grpcs" if self._listening.tls else "grpc", host, port)
         log_event(
@@ -154,6 +163,7 @@ class Service:
         return address
 
     def _bind(self, server: Any) -> int:
+        """Take the port, and return its number."""
         address = self._listening.address
         credentials = make_server_credentials(self._listening) if self._listening.tls else None
         try:
@@ -171,35 +181,38 @@ class Service:
         return port
 
     async def stop(self) -> None:
-        """What is being committed is finished and answered; those who wait for others are told to come again."""
+        """Finish and answer what is being committed, and ask waiting clients to try again."""
         self._stopping = True
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
             if self._barrier is not None:
                 await self._barrier.stop()
-            await self._commits.drained()
+            await self._commits.drain()
             await self._server.stop(STOP_GRACE_SECONDS)
             log_event("stopped", syncs=self._ledger.n_syncs)
         self.metrics.close()
         self._thread.shutdown()
 
     async def _work(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run it where the ledger is: one thread, one thing at a time."""
+        """Run a function in the ledger's thread, which does one thing at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    # --- a call -----------------------------------------------------------------------------------------------------------------
+    # --- a call -----------------------------------------------------------------------------------
 
     def _handler(self, method: str) -> Callable[..., Any]:
-        """As a stream of one request, so that nothing is read before it is known who calls."""
+        """Return the handler of a method.
+
+        The request is a stream of one message, so that a caller is identified before it is read.
+        """
 
         async def handle(_: Any, context: Any) -> bytes:
             began, client_id = time.perf_counter(), None
             try:
-                client_id = self._let_in(context)
-                answer = await self._answered(method, client_id, context)
+                client_id = self._identify_client(context)
+                answer = await self._handle_call(method, client_id, context)
             except Exception as error:
-                refused = self._refusal(error)
-                self._tell_refused(method, client_id, refused, context)
+                refused = self._make_refusal(error)
+                self._record_refusal(method, client_id, refused, context)
             else:
                 self.metrics.seconds.labels(method).observe(time.perf_counter() - began)
                 self.metrics.sent.inc(len(answer))
@@ -211,8 +224,9 @@ class Service:
 
         return handle
 
-    def _let_in(self, context: Any) -> int:
-        client_id = self._gate.client(context)
+    def _identify_client(self, context: Any) -> int:
+        """Return the client that calls, or refuse the call."""
+        client_id = self._gate.identify_client(context)
         if client_id is None:
             raise Refused(
                 "unauthenticated",
@@ -225,13 +239,15 @@ class Service:
             )
         return client_id
 
-    async def _answered(self, method: str, client_id: int, context: Any) -> bytes:
+    async def _handle_call(self, method: str, client_id: int, context: Any) -> bytes:
+        """Read the message of a call, and return its answer."""
         if self._stopping:
             raise Refused("stopping", STOPPING)
         if self._of_client[client_id] >= MOST_CALLS_PER_CLIENT:
             raise Refused(
                 "busy",
-                f"client {client_id} has {MOST_CALLS_PER_CLIENT} calls under way: wait for their answers",
+                f"client {client_id} has {MOST_CALLS_PER_CLIENT} calls under way: "
+                "wait for their answers",
             )
         self._of_client[client_id] += 1
         try:
@@ -244,15 +260,16 @@ class Service:
             self._of_client[client_id] -= 1
 
     async def _join(self, client_id: int, data: bytes) -> bytes:
+        """Answer a Join."""
         request = JoinRequest.from_bytes(data)
         answer: JoinAnswer = await self._work(self._ledger.join, client_id, request)
-        if request.generation == ASKING_GENERATION:  # nobody has come yet
+        if request.generation == ASKING_GENERATION:  # no session has begun
             return answer.to_bytes()
         self._seen.add(client_id)
         self.metrics.clients.set(len(self._seen))
         if self._barrier is not None:
-            self._barrier.joined(client_id, request.session)
-        if (left_out := self._throttle.left_out((client_id, "joined"))) is not None:
+            self._barrier.add_client(client_id, request.session)
+        if (left_out := self._throttle.count_left_out((client_id, "joined"))) is not None:
             log_event(
                 "joined",
                 client=client_id,
@@ -264,46 +281,51 @@ class Service:
         return answer.to_bytes()
 
     async def _sync(self, client_id: int, data: bytes) -> bytes:
+        """Answer a Sync."""
         request = SyncRequest.from_bytes(data)
         if self._barrier is None or request.leaving:
             return self._bytes(await self._commits.sync(client_id, request))
         return self._bytes(await self._barrier.upload(client_id, request))
 
     async def _round(self, client_id: int, data: bytes) -> bytes:
+        """Answer a Round."""
         request = RoundRequest.from_bytes(data)
         if self._barrier is None:
-            await self._work(self._ledger.look, client_id, request)  # says what is wrong
+            await self._work(self._ledger.classify_request, client_id, request)  # may refuse it
             raise Refused(
                 "malformed", "the clients of this federation sync one by one: there are no rounds"
             )
         return self._bytes(await self._barrier.report(client_id, request))
 
-    # --- what happened ----------------------------------------------------------------------------------------------------------
+    # --- metrics and log --------------------------------------------------------------------------
 
-    def _committed(self, n_merged: int, n_known: int, leaving: list[int], where: Position) -> None:
+    def _on_commit(self, n_merged: int, n_known: int, leaving: list[int], where: Position) -> None:
+        """Count a commit, and remove the clients that left."""
         self.metrics.commits.inc()
         self.metrics.uploads.observe(n_merged)
         self.metrics.syncs.inc(n_merged)
         self.metrics.duplicates.inc(n_known)
-        self._noticed(where)
+        self._show_position(where)
         for client_id in leaving:
             log_event("left", client=client_id)
         if self._barrier is not None:
-            self._barrier.left(leaving, where)
+            self._barrier.remove_clients(leaving, where)
 
-    def _round_closed(self, n_merged: int, where: Position) -> None:
+    def _on_round_closed(self, n_merged: int, where: Position) -> None:
+        """Count a round that has ended."""
         if n_merged:
             self.metrics.commits.inc()
             self.metrics.uploads.observe(n_merged)
             self.metrics.syncs.inc(n_merged)
-        self._noticed(where)
+        self._show_position(where)
 
-    def _noticed(self, where: Position) -> None:
+    def _show_position(self, where: Position) -> None:
+        """Set the metrics of epoch and round."""
         self.metrics.epoch.set(where[0])
         self.metrics.round.set(where[1])
 
-    def _refusal(self, error: Exception) -> Refused:
-        """What a client is told of an error, and under which name it is counted."""
+    def _make_refusal(self, error: Exception) -> Refused:
+        """Return the refusal that a client gets for an error, and under which it is counted."""
         if isinstance(error, Refused):
             return error if error.reason in STATUS_CODES else Refused("internal", str(error))
         if isinstance(error, InvalidInput):
@@ -314,17 +336,17 @@ class Service:
                 f"the server can't write its store ({error}): nothing was merged, try again",
             )
         log_event("failed", level=logging.ERROR, error=error)
-        return Refused("internal", "the server failed, its log says why")
+        return Refused("internal", "the server failed; its log has the reason")
 
-    def _tell_refused(
+    def _record_refusal(
         self, method: str, client_id: int | None, refused: Refused, context: Any
     ) -> None:
-        """Counted always, logged now and then."""
+        """Count a refusal, and log it unless there were many."""
         self.metrics.refused.labels(refused.reason).inc()
         left_out = (
             None
             if refused.reason in UNLOGGED_REASONS
-            else self._throttle.left_out((client_id, refused.reason))
+            else self._throttle.count_left_out((client_id, refused.reason))
         )
         if left_out is not None:
             level = logging.ERROR if refused.reason in ("store", "internal") else logging.WARNING
@@ -338,7 +360,7 @@ class Service:
 
 
 class AnswerEncoder:
-    """Answers as bytes. Those of a batch have the same download, which is written once."""
+    """Encodes answers. Those of a batch share a download, and are encoded once."""
 
     def __init__(self) -> None:
         self._download: Any = None
@@ -360,15 +382,14 @@ class AnswerEncoder:
         return self._made[same]
 
 
-def compute_largest_request(plan: Agreement) -> int:
-    """Bytes of an upload of all layers, of the last epoch that there can be, with room for what is around it: no stranger can
-    make the server hold more."""
-    algorithm = plan.algorithm(LAST_EPOCH if plan.doubles else 0)
+def compute_largest_request(agreement: Agreement) -> int:
+    """Return the size of the largest upload in any epoch: the server reads no longer message."""
+    algorithm = agreement.algorithm(LAST_EPOCH if agreement.doubles else 0)
     return 4096 + algorithm.n_layers * (16 + 4 * algorithm.dim * (algorithm.dim + 3))
 
 
 async def add_health_service(server: Any) -> Any:
-    """The standard health service, open to all: it says that the server is there, and nothing else."""
+    """Add gRPC's standard health service, which anyone may call. It only tells that it runs."""
     health, messages, stubs = (
         import_extra(f"grpc_health.v1.{name}", "federation", "fedsuplin serve")
         for name in HEALTH_MODULES

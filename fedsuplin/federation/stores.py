@@ -12,30 +12,29 @@ from ..errors import InvalidInput
 
 @dataclass(frozen=True)
 class StoreKind:
-    """What a file of this kind has in its head and in it."""
+    """What all files of one kind have in common."""
 
     whose: str
     application_id: int
-    """In the head of the file: SQLite keeps it for those who look."""
+    """In the head of the file, by which its kind is recognised."""
     version: int
     tables: str
     """Statements, with a semicolon between them."""
     synchronous: str
-    """FULL: on the disk when a commit returns. NORMAL: survives the end of the process, not a loss of power."""
+    """FULL: on the disk when a commit returns. NORMAL: survives the process, not a power loss."""
 
 
 def open_store(path: str | os.PathLike[str], kind: StoreKind) -> sqlite3.Connection:
-    """The file, locked for this process as long as it is open, whatever ends it."""
+    """Open or make a store, locked for this process until it is closed or the process ends."""
     path = Path(path)
     try:
         if not path.parent.is_dir():
             raise InvalidInput(f"there is no folder {path.parent} for the store")
         if path.is_dir():
             raise InvalidInput(f"{path} is a folder: the store is a file")
-        os.close(
-            os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        )  # what is in it is for its owner; SQLite's other files follow it
-        # Absolute: a file that is called ":memory:" is a file too, where SQLite would keep everything in memory.
+        # Only the owner may read it. SQLite's other files get the same permissions.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        # The absolute path, because SQLite would take ":memory:" for no file at all.
         file = sqlite3.connect(
             path.absolute(), isolation_level=None, check_same_thread=False, timeout=0.0
         )
@@ -52,7 +51,7 @@ def open_store(path: str | os.PathLike[str], kind: StoreKind) -> sqlite3.Connect
     except sqlite3.DatabaseError as error:
         file.close()
         raise InvalidInput(
-            f"{path} is not the store of a {kind.whose} of fedsuplin's ({error}); it was left as it is"
+            f"{path} is not the store of a fedsuplin {kind.whose} ({error}); it was left as it is"
         ) from None
     except BaseException:
         file.close()
@@ -61,19 +60,18 @@ def open_store(path: str | os.PathLike[str], kind: StoreKind) -> sqlite3.Connect
 
 
 def _prepare_store(file: sqlite3.Connection, path: Path, kind: StoreKind) -> None:
+    """Lock a store, check its kind and version, and make the tables of a new one."""
     file.execute("PRAGMA locking_mode=EXCLUSIVE")
-    (found,), (version,) = (
-        file.execute("PRAGMA application_id").fetchone(),
-        file.execute("PRAGMA user_version").fetchone(),
-    )
+    (found,) = file.execute("PRAGMA application_id").fetchone()
+    (version,) = file.execute("PRAGMA user_version").fetchone()
     is_new = not file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not is_new and found != kind.application_id:
-        raise sqlite3.DatabaseError("a database of something else")
+        raise sqlite3.DatabaseError("it is the database of another program")
     if not is_new and version != kind.version:
         raise InvalidInput(f"{path} has format {version}; this fedsuplin reads {kind.version}")
     file.execute("PRAGMA journal_mode=WAL")
     file.execute(f"PRAGMA synchronous={kind.synchronous}")
-    file.execute("BEGIN IMMEDIATE")  # takes the lock now
+    file.execute("BEGIN IMMEDIATE")  # takes the lock
     if is_new:
         for statement in kind.tables.split(";"):
             file.execute(statement)

@@ -16,43 +16,52 @@ SERVICE = "fedsuplin.v1.Federation"
 METHODS = ("Join", "Sync", "Round")
 PATHS = {method: f"/{SERVICE}/{method}" for method in METHODS}
 SESSION_BYTES, FINGERPRINT_BYTES = 16, 32
-ANY_ALGORITHM = bytes(
-    FINGERPRINT_BYTES
-)  # a client that takes the server's algorithm, whichever it is
-ASKING_GENERATION = 0  # for a generation
-NO_SEQUENCE = 0  # before the first upload of a session; its uploads are 1, 2, …
+ANY_ALGORITHM = bytes(FINGERPRINT_BYTES)  # the fingerprint of a client that plays whatever it gets
+ASKING_GENERATION = 0  # the generation of a join that only asks how many sessions there were
+NO_SEQUENCE = 0  # before the first upload of a session, which has number 1
 LARGEST_SPEC = 1 << 20
 
 
 @dataclass(frozen=True)
 class JoinRequest(Message):
+    """A client begins a session, continues it, or asks which one comes next."""
+
     kind = 10
 
     client_id: int
     session: bytes
-    """Random bytes made with a client and kept with its state: a client that was lost and made anew has others."""
+    """Random bytes, kept with the client's state. A client that lost its state gets new ones."""
     fingerprint: bytes = ANY_ALGORITHM
     generation: int = 1
-    """Which session of this client it is, one more than there were; so the join of an older session that comes late changes
-    nothing. ASKING: none begins, it is only asked how many there were."""
+    """Which session of this client it is: one more than there were, so that a late join of an older
+    session changes nothing. ASKING_GENERATION: no session begins, the number is only asked for."""
 
-    def _write(self, out: Writer) -> None:
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
         out.put("IQ", self.client_id, self.generation)
-        out.raw(self.session)
-        out.raw(self.fingerprint)
+        out.put_bytes(self.session)
+        out.put_bytes(self.fingerprint)
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
         client_id, generation = source.take("IQ")
-        return cls(client_id, source.raw(SESSION_BYTES), source.raw(FINGERPRINT_BYTES), generation)
+        return cls(
+            client_id,
+            source.take_bytes(SESSION_BYTES),
+            source.take_bytes(FINGERPRINT_BYTES),
+            generation,
+        )
 
 
 @dataclass(frozen=True)
 class JoinAnswer(Message):
+    """The algorithm, and where the server is."""
+
     kind = 11
 
     spec: dict[str, Any]
-    """What the algorithm is made of, as `Plan.from_spec` takes it."""
+    """What the algorithm is made of, as `Agreement.from_spec` takes it."""
     epoch: int
     round: int
     sequence: int
@@ -61,30 +70,34 @@ class JoinAnswer(Message):
     """How many sessions this client has had."""
     download: Download
 
-    def _write(self, out: Writer) -> None:
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
         spec = encode_spec(self.spec)
         out.put("QQQQI", self.epoch, self.round, self.sequence, self.generation, len(spec))
-        out.raw(spec)
-        self.download._write(out)
+        out.put_bytes(spec)
+        self.download.write_body(out)
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
         epoch, round_, sequence, generation, size = source.take("QQQQI")
         if size > LARGEST_SPEC:
             raise InvalidInput(
-                f"JoinAnswer has a specification of {size} bytes, at most {LARGEST_SPEC} are read"
+                f"JoinAnswer has a specification of {size} bytes, more than {LARGEST_SPEC}"
             )
         try:
-            spec = json.loads(source.raw(size))
+            spec = json.loads(source.take_bytes(size))
         except (ValueError, RecursionError):
             raise InvalidInput("JoinAnswer has a specification that is not JSON") from None
         if not isinstance(spec, dict):
-            raise InvalidInput("JoinAnswer has a specification that is no object")
-        return cls(spec, epoch, round_, sequence, generation, Download._read(source))
+            raise InvalidInput("JoinAnswer has a specification that is not a JSON object")
+        return cls(spec, epoch, round_, sequence, generation, Download.read_body(source))
 
 
 @dataclass(frozen=True)
 class SyncRequest(Message):
+    """An upload of a session."""
+
     kind = 12
 
     fingerprint: bytes
@@ -92,64 +105,76 @@ class SyncRequest(Message):
     sequence: int
     epoch: int
     round: int
-    """Where all sync together, the round of which this is the upload; else 0."""
+    """Where all sync together, the round that the upload belongs to; else 0."""
     leaving: bool
-    """The client's last upload: it is merged at once, whatever round it is, and nobody waits for this client any more."""
+    """The client's last upload: it is merged at once, in any round, and no round waits for this
+    client any more."""
     upload: Upload
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """Of its bytes: a second request of the same number must have the same."""
+        """A hash of the bytes. A second request with the same number must have the same."""
         return hashlib.sha256(vars(self).get("received") or self.to_bytes()).digest()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
+        """Read a request, and keep its bytes for the digest: there is one way to write it."""
         found = super().from_bytes(data)
-        vars(found)["received"] = (
-            data  # there is one way to write a request: for its digest it need not be written again
-        )
+        vars(found)["received"] = data
         return found
 
-    def _write(self, out: Writer) -> None:
-        out.raw(self.fingerprint)
-        out.raw(self.session)
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
+        out.put_bytes(self.fingerprint)
+        out.put_bytes(self.session)
         out.put("QQQB", self.sequence, self.epoch, self.round, self.leaving)
-        self.upload._write(out)
+        self.upload.write_body(out)
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
-        fingerprint, session = source.raw(FINGERPRINT_BYTES), source.raw(SESSION_BYTES)
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
+        fingerprint, session = (
+            source.take_bytes(FINGERPRINT_BYTES),
+            source.take_bytes(SESSION_BYTES),
+        )
         sequence, epoch, round_, leaving = source.take("QQQB")
         if leaving > 1:
-            raise InvalidInput(f"SyncRequest must say 0 or 1 for leaving, not {leaving}")
+            raise InvalidInput(f"SyncRequest must have 0 or 1 for leaving, not {leaving}")
         return cls(
-            fingerprint, session, sequence, epoch, round_, bool(leaving), Upload._read(source)
+            fingerprint, session, sequence, epoch, round_, bool(leaving), Upload.read_body(source)
         )
 
 
 @dataclass(frozen=True)
 class SyncAnswer(Message):
+    """What became of an upload, and the sums after it."""
+
     kind = 13
 
     epoch: int
     round: int
     merged: bool
-    """Is the upload in the server's sums, for good? If not, the round or the epoch is over, and the client still has it all."""
+    """Whether the upload is in the server's sums for good. If not, its round or epoch is over, and
+    the client still has all of it."""
     download: Download
-    """Where all sync together and it was merged, the layers that were asked for; else all layers."""
+    """All layers; or those asked for, where all sync together and it was merged."""
 
-    def _write(self, out: Writer) -> None:
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
         out.put("QQB", self.epoch, self.round, self.merged)
-        self.download._write(out)
+        self.download.write_body(out)
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
         epoch, round_, merged = source.take("QQB")
-        return cls(epoch, round_, bool(merged), Download._read(source))
+        return cls(epoch, round_, bool(merged), Download.read_body(source))
 
 
 @dataclass(frozen=True)
 class RoundRequest(Message):
+    """A client is at the end of its round, where all sync together."""
+
     kind = 14
 
     fingerprint: bytes
@@ -160,48 +185,65 @@ class RoundRequest(Message):
     asking: tuple[int, ...]
     """The layers whose trigger has fired."""
 
-    def _write(self, out: Writer) -> None:
-        out.raw(self.fingerprint)
-        out.raw(self.session)
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
+        out.put_bytes(self.fingerprint)
+        out.put_bytes(self.session)
         out.put("IQQH", self.client_id, self.epoch, self.round, len(self.asking))
-        out.array(self.asking, "<u2")
+        out.put_array(self.asking, "<u2")
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
-        fingerprint, session = source.raw(FINGERPRINT_BYTES), source.raw(SESSION_BYTES)
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
+        fingerprint, session = (
+            source.take_bytes(FINGERPRINT_BYTES),
+            source.take_bytes(SESSION_BYTES),
+        )
         client_id, epoch, round_, n = source.take("IQQH")
-        source.sizes(1, n)
+        source.check_sizes(1, n)
         return cls(
-            fingerprint, session, client_id, epoch, round_, tuple(source.array("<u2", n).tolist())
+            fingerprint,
+            session,
+            client_id,
+            epoch,
+            round_,
+            tuple(source.take_array("<u2", n).tolist()),
         )
 
 
 @dataclass(frozen=True)
 class RoundAnswer(Message):
+    """What a client does after the end of its round."""
+
     kind = 15
 
     epoch: int
     round: int
-    """The round that the client is in now: the next one, or the same if it has to upload first."""
+    """The round that the client is in now: the next, or the same if it has to upload first."""
     wanted: bool
-    """Somebody asks: send the upload of this round with Sync."""
+    """A client asks for a layer: send the upload of this round with Sync."""
     download: Download | None = None
-    """The round that was told is over, and this is what the server knows now; the client keeps what it has gathered on top."""
+    """The sums after the reported round, if it ended without this client. The client keeps what it
+    has gathered on top of them."""
 
-    def _write(self, out: Writer) -> None:
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
         out.put("QQBB", self.epoch, self.round, self.wanted, self.download is not None)
         if self.download is not None:
-            self.download._write(out)
+            self.download.write_body(out)
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
         epoch, round_, wanted, late = source.take("QQBB")
-        return cls(epoch, round_, bool(wanted), Download._read(source) if late else None)
+        return cls(epoch, round_, bool(wanted), Download.read_body(source) if late else None)
 
 
 def encode_spec(spec: dict[str, Any]) -> bytes:
+    """Return a specification as JSON, always in the same form."""
     return encode_json(spec, sort_keys=True, separators=(",", ":")).encode()
 
 
 def compute_fingerprint(spec: dict[str, Any]) -> bytes:
+    """Return the hash of a specification."""
     return hashlib.sha256(encode_spec(spec)).digest()

@@ -1,4 +1,4 @@
-"""Live clients and servers, without a network: choosing, learning, uploads and their binary form."""
+"""Live clients and servers without a network: choose, learn, and exchange sums."""
 
 from .client import Client, Decision
 from .server import Server

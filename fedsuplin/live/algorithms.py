@@ -1,21 +1,24 @@
-"""Which algorithms live clients and servers can play."""
+"""Checks of the algorithm and the client id of a live client or server."""
 
 from __future__ import annotations
 
+from .._shared.checks import is_whole_number
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import Doubling
 from ..errors import InvalidInput
 
 
 def check_live_algorithm(algorithm: Algorithm | Doubling) -> None:
+    """Raise an error unless live clients and servers can play the algorithm."""
     if isinstance(algorithm, Doubling):
         raise InvalidInput(
-            "a live client or server plays one epoch of a Doubling: give it doubling.algorithm(epoch), "
-            "or use fedsuplin serve and fsl.connect, which go from epoch to epoch"
+            "a live client or server plays one epoch of a Doubling: pass "
+            "doubling.algorithm(epoch), or use fedsuplin serve and fsl.connect, which go from "
+            "epoch to epoch"
         )
     if not isinstance(algorithm, Algorithm):
         raise InvalidInput(
-            f"a live client or server needs an Algorithm, which fsl.make gives, not {algorithm!r}"
+            f"a live client or server needs an Algorithm, which fsl.make returns, not {algorithm!r}"
         )
     if algorithm.kernel == "phased" or algorithm.syncs == "push":
         why = (
@@ -24,3 +27,12 @@ def check_live_algorithm(algorithm: Algorithm | Doubling) -> None:
             else "has a server that sends on its own"
         )
         raise InvalidInput(f"{algorithm.name} {why}, which live clients and servers do not do")
+
+
+def check_client_id(client_id: object, algorithm: Algorithm, name: str = "client_id") -> int:
+    """Return a client's id as an int, or raise an error if the algorithm has no such client."""
+    if not is_whole_number(client_id) or not 0 <= client_id < algorithm.n_clients:
+        raise InvalidInput(
+            f"{name} must be a whole number from 0 to {algorithm.n_clients - 1}, not {client_id!r}"
+        )
+    return int(client_id)

@@ -1,4 +1,4 @@
-"""The messages of a live federation and their binary form."""
+"""The uploads and downloads of a live federation, and their binary form."""
 
 from __future__ import annotations
 
@@ -15,83 +15,112 @@ from ..errors import InvalidInput
 
 MAGIC, VERSION = b"FSLM", 1
 HEAD = struct.Struct("<4sHH")
-LARGEST_DIM, LARGEST_LAYERS = (
-    1 << 15,
-    1 << 10,
-)  # of a message: what comes from outside must not name the memory it takes
+# Of a message: bytes from outside must not decide how much memory is taken.
+LARGEST_DIM, LARGEST_LAYERS = 1 << 15, 1 << 10
 
 
 class Message(ABC):
-    """Something with a binary form. A kind of message has a number, and says how its body is written and read."""
+    """Base class of everything with a binary form: a head with the message's kind, and a body."""
 
     kind: int
 
     def to_bytes(self) -> bytes:
+        """Return the message as bytes.
+
+        Returns
+        -------
+        bytes
+            What :meth:`from_bytes` reads.
+        """
         out = Writer()
-        self._write(out)
-        return HEAD.pack(MAGIC, VERSION, self.kind) + out.bytes()
+        self.write_body(out)
+        return HEAD.pack(MAGIC, VERSION, self.kind) + out.to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` wrote; anything else is an InvalidInput."""
+        """Read a message from bytes.
+
+        Parameters
+        ----------
+        data : bytes
+            What :meth:`to_bytes` returned.
+
+        Returns
+        -------
+        Message
+            A message of this class.
+
+        Raises
+        ------
+        InvalidInput
+            If the bytes are anything else.
+        """
         what = cls.__name__
         if len(data) < HEAD.size or data[:4] != MAGIC:
-            raise InvalidInput(
-                f"these bytes are no message of fedsuplin, where {what} was expected"
-            )
+            raise InvalidInput(f"these bytes are not a message of fedsuplin: {what} was expected")
         _, version, kind = HEAD.unpack_from(data)
         if version != VERSION:
             raise InvalidInput(
-                f"{what} is of version {version} of the messages, this fedsuplin speaks {VERSION}: upgrade the older side"
+                f"{what} has version {version} of the messages, this fedsuplin reads version "
+                f"{VERSION}: upgrade the older side"
             )
         if kind != cls.kind:
-            raise InvalidInput(f"a message of kind {kind}, where {what} ({cls.kind}) was expected")
+            raise InvalidInput(f"a message of kind {kind}: {what} ({cls.kind}) was expected")
         source = Reader(data, HEAD.size, what)
-        found = cls._read(source)
-        source.end()
+        found = cls.read_body(source)
+        source.check_end()
         return found
 
     @abstractmethod
-    def _write(self, out: Writer) -> None: ...
+    def write_body(self, out: Writer) -> None:
+        """Write everything after the head."""
 
     @classmethod
     @abstractmethod
-    def _read(cls, source: Reader) -> Self: ...
+    def read_body(cls, source: Reader) -> Self:
+        """Read what `write_body` wrote."""
 
 
 class Writer:
-    """Numbers and arrays, little-endian, one after the other."""
+    """Collects numbers and arrays as little-endian bytes, one after the other."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def put(self, form: str, *values: Any) -> None:
+        """Append numbers in a format of `struct`."""
         self._parts.append(struct.pack("<" + form, *values))
 
-    def array(self, values: Any, dtype: str) -> None:
+    def put_array(self, values: Any, dtype: str) -> None:
+        """Append the numbers of an array, without its shape."""
         self._parts.append(np.ascontiguousarray(values, dtype).tobytes())
 
-    def raw(self, data: bytes) -> None:
+    def put_bytes(self, data: bytes) -> None:
+        """Append bytes as they are."""
         self._parts.append(data)
 
-    def bytes(self) -> bytes:
+    def to_bytes(self) -> bytes:
+        """Return everything so far."""
         return b"".join(self._parts)
 
 
 class Reader:
-    """What a Writer wrote. Whatever is missing or too much is told with the name of the message."""
+    """Takes apart what a Writer wrote. Errors name the message that is too short or too long."""
 
     def __init__(self, data: bytes, at: int, what: str) -> None:
         self._data, self._at, self._what = data, at, what
 
     def take(self, form: str) -> tuple[Any, ...]:
-        return struct.unpack("<" + form, self.raw(struct.calcsize("<" + form)))
+        """Return the next numbers, in a format of `struct`."""
+        return struct.unpack("<" + form, self.take_bytes(struct.calcsize("<" + form)))
 
-    def array(self, dtype: str, *shape: int) -> AnyArray:
+    def take_array(self, dtype: str, *shape: int) -> AnyArray:
+        """Return the next numbers as an array of this shape."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        return np.frombuffer(self.raw(size), dtype).reshape(shape)
+        return np.frombuffer(self.take_bytes(size), dtype).reshape(shape)
 
-    def raw(self, size: int) -> bytes:
+    def take_bytes(self, size: int) -> bytes:
+        """Return the next bytes."""
         if len(self._data) - self._at < size:
             raise InvalidInput(
                 f"{self._what} is cut short: {size} bytes at {self._at} of {len(self._data)}"
@@ -100,55 +129,83 @@ class Reader:
         self._at += size
         return found
 
-    def end(self) -> None:
+    def check_end(self) -> None:
+        """Raise an error if bytes are left."""
         if self._at != len(self._data):
             raise InvalidInput(f"{self._what} has {len(self._data) - self._at} bytes too many")
 
-    def sizes(self, dim: int, n_layers: int) -> None:
+    def check_sizes(self, dim: int, n_layers: int) -> None:
+        """Raise an error if the message claims to be larger than any that is accepted."""
         if not 1 <= dim <= LARGEST_DIM or n_layers > LARGEST_LAYERS:
             raise InvalidInput(
-                f"{self._what} for dimension {dim} and {n_layers} layers: at most {LARGEST_DIM} and {LARGEST_LAYERS}"
+                f"{self._what} for dimension {dim} and {n_layers} layers: at most {LARGEST_DIM} "
+                f"and {LARGEST_LAYERS} are accepted"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Upload(Message):
-    """What a client has gathered since its downloads: ΔA (packed upper triangle) and Δb of each layer that has something new."""
+    """What a client has gathered since its last download.
+
+    Attributes
+    ----------
+    client_id : int
+        Whose it is.
+    layers : array of int
+        The layers with new observations.
+    grams : array of float, shape (layers, d(d+1)/2)
+        The packed upper triangle of ΔA, one row per layer.
+    moments : array of float, shape (layers, d)
+        Δb, one row per layer.
+    pulls : array of int
+        The number of observations in each of the layers.
+    asking : tuple of int
+        The layers whose trigger has fired.
+    """
 
     kind = 1
 
     client_id: int
     layers: Counts
     grams: Floats
-    """Layers × d(d+1)/2."""
     moments: Floats
-    """Layers × d."""
     pulls: Counts
-    """How many observations each of the layers has."""
     asking: tuple[int, ...] = ()
-    """The layers whose trigger has fired."""
 
-    def _write(self, out: Writer) -> None:
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
         out.put("IIHH", self.client_id, self.moments.shape[1], len(self.layers), len(self.asking))
-        out.array(self.layers, "<u2")
-        out.array(self.pulls, "<i8")
-        out.array(self.asking, "<u2")
-        out.array(self.grams, "<f8")
-        out.array(self.moments, "<f8")
+        out.put_array(self.layers, "<u2")
+        out.put_array(self.pulls, "<i8")
+        out.put_array(self.asking, "<u2")
+        out.put_array(self.grams, "<f8")
+        out.put_array(self.moments, "<f8")
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
         client_id, dim, n, n_asking = source.take("IIHH")
-        source.sizes(dim, max(n, n_asking))
-        layers, pulls = source.array("<u2", n).astype(np.int64), source.array("<i8", n)
-        asking = tuple(source.array("<u2", n_asking).tolist())
-        grams, moments = source.array("<f8", n, dim * (dim + 1) // 2), source.array("<f8", n, dim)
+        source.check_sizes(dim, max(n, n_asking))
+        layers, pulls = source.take_array("<u2", n).astype(np.int64), source.take_array("<i8", n)
+        asking = tuple(source.take_array("<u2", n_asking).tolist())
+        grams = source.take_array("<f8", n, dim * (dim + 1) // 2)
+        moments = source.take_array("<f8", n, dim)
         return cls(client_id, layers, grams, moments, pulls, asking)
 
 
 @dataclass(frozen=True, eq=False)
 class Download(Message):
-    """What the server knows: A (packed upper triangle) and b of some layers."""
+    """The server's sums of some layers.
+
+    Attributes
+    ----------
+    layers : array of int
+        Which layers.
+    grams : array of float, shape (layers, d(d+1)/2)
+        The packed upper triangle of A, one row per layer.
+    moments : array of float, shape (layers, d)
+        b, one row per layer.
+    """
 
     kind = 2
 
@@ -156,17 +213,21 @@ class Download(Message):
     grams: Floats
     moments: Floats
 
-    def _write(self, out: Writer) -> None:
+    def write_body(self, out: Writer) -> None:
+        """Write the body of the message."""
         out.put("IH", self.moments.shape[1], len(self.layers))
-        out.array(self.layers, "<u2")
-        out.array(self.grams, "<f8")
-        out.array(self.moments, "<f8")
+        out.put_array(self.layers, "<u2")
+        out.put_array(self.grams, "<f8")
+        out.put_array(self.moments, "<f8")
 
     @classmethod
-    def _read(cls, source: Reader) -> Self:
+    def read_body(cls, source: Reader) -> Self:
+        """Read the body of the message."""
         dim, n = source.take("IH")
-        source.sizes(dim, n)
-        layers = source.array("<u2", n).astype(np.int64)
+        source.check_sizes(dim, n)
+        layers = source.take_array("<u2", n).astype(np.int64)
         return cls(
-            layers, source.array("<f8", n, dim * (dim + 1) // 2), source.array("<f8", n, dim)
+            layers,
+            source.take_array("<f8", n, dim * (dim + 1) // 2),
+            source.take_array("<f8", n, dim),
         )

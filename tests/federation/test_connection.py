@@ -1,4 +1,4 @@
-"""The client's side of a federation: nothing lost and nothing doubled whatever fails, first without a network, then with one."""
+"""The client's side of a federation: whatever fails, nothing is lost and nothing counted twice."""
 
 import asyncio
 import gc
@@ -56,15 +56,15 @@ CODES = {
 }
 
 
-# --- a server without a network -------------------------------------------------------------------------------------------
+# --- a server without a network -------------------------------------------------------------------
 
 
 class Hub:
-    """A ledger, and what a service does around it. A call's answer is in `answers`, at once or when others have come."""
+    """A ledger and a service without a network. A call's answer is put into `answers`."""
 
-    def __init__(self, folder, plan):
+    def __init__(self, folder, agreement):
         self.folder, self.n_files = folder, 0
-        self.ledger = Ledger(folder / "server-0.db", plan)
+        self.ledger = Ledger(folder / "server-0.db", agreement)
         self._begin(range(SIZES["n_clients"]))
 
     def _begin(self, expected):
@@ -105,10 +105,10 @@ class Hub:
                 self.expected.discard(client_id)
                 self.step()
             return answer.to_bytes()
-        found = self.ledger.look(client_id, request)
+        found = self.ledger.classify_request(client_id, request)
         if found != "new":
             return (
-                self.ledger.known(request) if found == "known" else self.ledger.answer()
+                self.ledger.answer_known(request) if found == "known" else self.ledger.answer_over()
             ).to_bytes()
         if self.asked is None:
             raise Refused("round", "report again")
@@ -119,8 +119,8 @@ class Hub:
 
     def round(self, key, client_id, data):
         request = RoundRequest.from_bytes(data)
-        if self.ledger.look(client_id, request) == "over":
-            over = self.ledger.answer()
+        if self.ledger.classify_request(client_id, request) == "over":
+            over = self.ledger.answer_over()
             self.expected.add(client_id)
             return RoundAnswer(over.epoch, over.round, False, over.download).to_bytes()
         self.expected.add(client_id)
@@ -142,7 +142,7 @@ class Hub:
             answers = self.ledger.close_round(
                 [self.uploads[i] for i in sorted(self.uploads)], sorted(self.asked)
             )
-            self.tell(answers[0] if answers else self.ledger.answer())
+            self.tell(answers[0] if answers else self.ledger.answer_over())
 
     def tell(self, answer, over=True):
         for key in self.waiting.values():
@@ -205,7 +205,7 @@ class Fragile(ClientJournal):
 
 
 class Player:
-    """A client that is killed and started again, over a network that loses, doubles, delays and reorders."""
+    """A client that is killed and restarted, with a network that loses and repeats messages."""
 
     def __init__(self, hub, client_id, folder, rng, faults):
         self.hub, self.client_id, self.folder, self.rng, self.faults = (
@@ -226,7 +226,7 @@ class Player:
         self.link = Link(self.client_id, journal=journal, clock=lambda: self.now)
 
     def restart(self):
-        """Killed now: what comes back knows the same, to the bit, unless it was killed within a step."""
+        """Kill the client. The restarted one knows the same, unless it was killed within a step."""
         old, before, self.waits = self.link, self.link, None
         path = self.folder / f"client-{self.client_id}-{self.n_files}.db"
         self.n_files += 1
@@ -248,18 +248,18 @@ class Player:
             self.restart()
             return Killed
 
-    # --- the network -------------------------------------------------------------------------------------------------------
+    # --- the network ------------------------------------------------------------------------------
 
     def pump(self):
         """One more thing happens on the network."""
         if (
             self.late and self.rng.random() < 0.3
-        ):  # what was thought lost arrives after all, and nobody waits for its answer
+        ):  # a lost request arrives after all, and its answer is ignored
             self.hub.call(*self.late.pop(self.rng.integers(len(self.late))))
         if self.waits is not None:
             self.hear()
             return
-        self.now += self.link.delay() + 1e-6
+        self.now += self.link.compute_delay() + 1e-6
         request = self.surviving(self.link.request)
         if request is None or request is Killed:
             return
@@ -268,14 +268,14 @@ class Player:
         call = (key, self.client_id, request.method, request.data)
         what = self.rng.random() / self.faults if self.faults else 1.0
         if what < 0.2:  # the request is lost
-            self.link.failed(request.number, "UNAVAILABLE", "lost")
+            self.link.take_failure(request.number, "UNAVAILABLE", "lost")
         elif what < 0.4:  # or comes later, when another one has been sent
             self.late.append(call)
-            self.link.failed(request.number, "DEADLINE_EXCEEDED", "late")
+            self.link.take_failure(request.number, "DEADLINE_EXCEEDED", "late")
         elif what < 0.6:  # its answer is lost
             self.hub.call(*call)
             self.hub.answers.pop(key, None)
-            self.link.failed(request.number, "DEADLINE_EXCEEDED", "lost")
+            self.link.take_failure(request.number, "DEADLINE_EXCEEDED", "lost")
         else:
             self.hub.call(*call)
             if what < 0.8:  # it arrives twice, and is answered twice
@@ -290,30 +290,30 @@ class Player:
                 self.hub.waiting.get(self.client_id) != key
             ):  # the server was restarted, or has another call of this client
                 self.waits = None
-                self.link.failed(request.number, "UNAVAILABLE", "gone")
+                self.link.take_failure(request.number, "UNAVAILABLE", "gone")
             return
         answer, self.waits = self.hub.answers.pop(key), None
         if isinstance(answer, bytes):
-            self.link.answered(
+            self.link.take_answer(
                 request.number - 1, answer
-            )  # an answer to an earlier attempt: nobody waits for it
-            self.surviving(self.link.answered, request.number, answer)
+            )  # an answer to an earlier attempt is ignored
+            self.surviving(self.link.take_answer, request.number, answer)
         else:
-            self.link.failed(request.number, *answer)
+            self.link.take_failure(request.number, *answer)
 
-    # --- choosing and learning ---------------------------------------------------------------------------------------------
+    # --- choosing and learning --------------------------------------------------------------------
 
     def select(self, contexts):
         while (decision := self.surviving(self.link.select, contexts)) is Killed:
             for number in tuple(
-                self.link.client._open
-            ):  # made, and never told: nobody will observe it
+                self.link.client.open_ids
+            ):  # made, but lost with the process: it is never observed
                 if number not in self.waiting_for:
                     self.surviving(self.link.drop, number)
         return decision
 
     def observe(self, decision, reward):
-        while decision.id in self.link.client._open:
+        while decision.id in self.link.client.open_ids:
             self.surviving(self.link.observe, decision.id, reward)
 
     waiting_for = ()
@@ -339,10 +339,12 @@ def same_client(one, other):
     ]
     np.testing.assert_equal(*states)
     assert all(
-        getattr(one, name) == getattr(other, name)
-        for name in ("_session", "_sequence", "_frozen", "_leaves", "_round", "_epoch")
+        getattr(one._state, name) == getattr(other._state, name)
+        for name in ("session", "sequence", "frozen", "leaves", "round", "epoch")
     )
-    assert (one._at_end or (one._report is not None and one._frozen is None)) == other._at_end
+    assert (
+        one._state.at_end or (one._report is not None and one._state.frozen is None)
+    ) == other._state.at_end
 
 
 @contextmanager
@@ -398,15 +400,15 @@ def flushed(hub, players):
             if player.link.is_flushed(until):
                 break
             if step % 20 == 19:
-                hub.deadline()  # for the others nobody plays any more
-            player.link.flush()  # who was killed has forgotten that somebody asked for it
+                hub.deadline()  # the other clients have finished
+            player.link.flush()  # a restarted client has forgotten that it was asked for
             player.pump()
             assert player.link.error is None, player.link.error
         else:
             raise AssertionError("not merged after 2000 steps")
 
 
-# --- whatever fails when --------------------------------------------------------------------------------------------------
+# --- whatever fails when --------------------------------------------------------------------------
 
 
 @settings(max_examples=80)
@@ -451,7 +453,7 @@ def test_the_servers_sums_are_those_of_all_observations_whatever_fails(seed, nam
 
 
 def played(name, seed, faults, n_rounds=25):
-    """A fixed schedule in which nobody decides while something is under way; returns what was chosen, and the server's sums."""
+    """Play a fixed schedule without decisions during a sync; return choices and sums."""
     schedule, rng, chosen = np.random.default_rng(seed), np.random.default_rng(seed + 1), []
     with (
         federation(name, rng, faults, C=0.05)
@@ -512,7 +514,7 @@ def test_through_all_epochs_of_an_unknown_horizon_clients_follow_the_server(seed
         n, old = 0, []
         for _ in range(40):
             for player in players:
-                player.waiting_for = {*player.waiting_for, player.link.client._next}
+                player.waiting_for = {*player.waiting_for, player.link.client.next_id}
                 old.append((player, player.select(contexts_of(rng))))
                 decision = player.select(contexts_of(rng))
                 player.observe(decision, rng.random())
@@ -522,7 +524,7 @@ def test_through_all_epochs_of_an_unknown_horizon_clients_follow_the_server(seed
             player,
             decision,
         ) in old:  # most are of epochs that are over: allowed, and nothing comes of it
-            if decision.id < player.link._first:
+            if decision.id < player.link._state.first_id:
                 before = player.link.n_observed
                 player.link.observe(decision, 0.5)
                 assert player.link.n_observed == before
@@ -553,7 +555,7 @@ def answer(hub, link):
     """The next request, and its answer."""
     request = link.request()
     hub.call("key", link.client_id, request.method, request.data)
-    link.answered(request.number, hub.answers.pop("key"))
+    link.take_answer(request.number, hub.answers.pop("key"))
     return request.method
 
 
@@ -568,51 +570,51 @@ def test_an_upload_is_frozen_until_it_is_answered(tmp_path):
     learn(link, rng, 5)
     link.flush()
     first = link.request()
-    link.failed(first.number, "UNAVAILABLE", "")
+    link.take_failure(first.number, "UNAVAILABLE", "")
     learn(link, rng, 5)
-    assert link.request() is None and link.delay() > 0  # not at once
-    link._not_before = 0.0
+    assert link.request() is None and link.compute_delay() > 0  # not at once
+    link._retries.allow_now()
     second = link.request()
     assert second.data == first.data and second.number > first.number
     hub.call("key", 0, second.method, second.data)
-    link.answered(first.number, hub.answers["key"])  # of the attempt that was given up
-    assert link._frozen is not None
-    link.answered(second.number, hub.answers["key"])
-    assert link._frozen is None and sum(link.client._pulls) == 5 == hub.ledger.total_pulls
+    link.take_answer(first.number, hub.answers["key"])  # of the attempt that was given up
+    assert link._state.frozen is not None
+    link.take_answer(second.number, hub.answers["key"])
+    assert link._state.frozen is None and link.client.n_gathered == 5 == hub.ledger.total_pulls
     link.stop()
     hub.close()
 
 
-def test_what_became_of_an_upload_is_said_by_its_own_answer_alone(tmp_path):
-    """An upload that was given up is merged after all, while the client tells the round again: the round is over, and it would
-    be wrong to conclude that it went on without this client."""
+def test_only_its_own_answer_tells_what_became_of_an_upload(tmp_path):
+    """A cancelled upload is merged after all, while the client reports the round again: the round
+    is over, but it did not end without this client."""
     hub, link = begun(tmp_path, "sync", D=1e-3)
     hub.expected = {0}
     rng = np.random.default_rng(0)
 
     def sent():
-        link._not_before = 0.0
+        link._retries.allow_now()
         return link.request()
 
     learn(link, rng)
     assert answer(hub, link) == "Round"
     first = sent()
-    link.failed(first.number, "DEADLINE_EXCEEDED", "it is still on its way")
+    link.take_failure(first.number, "DEADLINE_EXCEEDED", "it is still on its way")
     hub.restart()
     hub.expected = {0}
     second = sent()
     assert second.data == first.data
     hub.call("key", 0, second.method, second.data)
-    link.failed(second.number, *hub.answers.pop("key"))  # ABORTED
+    link.take_failure(second.number, *hub.answers.pop("key"))  # ABORTED
     report = sent()
     assert report.method == "Round"
     hub.call("lost", 0, report.method, report.data)
-    link.failed(report.number, "DEADLINE_EXCEEDED", "its answer is lost")
+    link.take_failure(report.number, "DEADLINE_EXCEEDED", "its answer is lost")
     hub.call("late", 0, first.method, first.data)
     assert hub.ledger.total_pulls == 1 and hub.ledger.round == 1
-    link._not_before = 0.0
-    assert answer(hub, link) == "Round" and link._frozen is not None
-    assert answer(hub, link) == "Sync" and not any(link.client._pulls) and link.round == 1
+    link._retries.allow_now()
+    assert answer(hub, link) == "Round" and link._state.frozen is not None
+    assert answer(hub, link) == "Sync" and not link.client.n_gathered and link.round == 1
     learn(link, rng)
     link.leave()
     assert answer(hub, link) == "Sync" and hub.ledger.total_pulls == 2
@@ -620,30 +622,30 @@ def test_what_became_of_an_upload_is_said_by_its_own_answer_alone(tmp_path):
     hub.close()
 
 
-def test_before_the_server_has_told_the_algorithm_there_is_no_client():
+def test_there_is_no_client_before_the_server_has_sent_the_algorithm():
     link = Link(0)
     for use in (
         link.stats,
         lambda: link.select(np.eye(3)),
         lambda: link.observe(0, 1.0),
-        lambda: link.known_plan,
+        lambda: link.known_agreement,
     ):
-        with pytest.raises(FederationError, match="the server has not told the algorithm yet"):
+        with pytest.raises(FederationError, match="the server has not sent the algorithm yet"):
             use()
 
 
-def test_attempts_come_further_and_further_apart_but_not_too_far():
+def test_delays_between_attempts_grow_up_to_a_limit():
     link = Link(0, clock=lambda: 0.0)
     delays = []
     for _ in range(12):
-        link._not_before = 0.0
-        link.failed(link.request().number, "UNAVAILABLE", "")
-        delays.append(link.delay())
+        link._retries.allow_now()
+        link.take_failure(link.request().number, "UNAVAILABLE", "")
+        delays.append(link.compute_delay())
     assert 0.02 <= delays[0] <= 0.05 and 2.5 <= delays[-1] <= 5.0 and delays[4] > delays[0]
 
 
-def test_events_are_put_together_before_they_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(link_module, "MOST_EVENTS", 10)
+def test_a_snapshot_replaces_the_events_before_they_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsuplin.federation.link.MOST_EVENTS", 10)
     hub, link = begun(tmp_path)
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -671,7 +673,7 @@ def test_what_a_policy_remembers_is_there_after_a_restart(tmp_path):
     one, other, rng = Client(algorithm), Client(algorithm), np.random.default_rng(0)
     for _ in range(5):
         decision = one.select(contexts_of(rng))
-        other._decide_again(decision.id, *one._decided(decision.id))
+        other.restore_decision(decision.id, *one.export_decision(decision.id))
     contexts = contexts_of(rng)
     assert one.select(contexts) == other.select(contexts)
 
@@ -703,7 +705,7 @@ def test_what_was_done_is_told_though_the_snapshot_after_it_fails(tmp_path, monk
     hub, link = begun(tmp_path)
     rng = np.random.default_rng(0)
     monkeypatch.setattr("fedsuplin.federation.link.MOST_EVENTS", 2)
-    monkeypatch.setattr(link._journal, "keep", full_disk)
+    monkeypatch.setattr(link._journal, "write_snapshot", full_disk)
     decision = link.select(contexts_of(rng))
     link.observe(decision, 0.5)  # the second event: a snapshot is due
     assert link.n_observed == 1 and "is full" in str(link.error)
@@ -740,7 +742,7 @@ def test_a_full_disk_stops_the_client_and_its_store_goes_on_from_what_it_has(tmp
     with pytest.raises(FederationError, match=r"client.db can't be written: .*full"):
         for _ in range(2000):
             link.select(contexts_of(rng))
-    n_open = link.client.n_open - 1  # the last one was not told to anybody
+    n_open = link.client.n_open - 1  # the caller did not get the last one
     with pytest.raises(FederationError, match="connect again from it"):
         link.observe(decision, 0.5)
     assert link.request() is None and link.error is not None
@@ -771,12 +773,12 @@ def test_what_is_no_store_of_this_client_is_refused_and_left_alone(tmp_path):
     refused("client_id=0, not 1", client_id=1)
     refused("seed=0, not 5", seed=5)
     other = Agreement.of(fsl.make("async", **SIZES, horizon=501))
-    refused("another algorithm, async, or other numbers", plan=other)
-    refused("a database of something else", path="server-0.db")
+    refused("another algorithm, async, or other parameters", agreement=other)
+    refused("it is the database of another program", path="server-0.db")
     (tmp_path / "text").write_text(
         "this is no database at all, and long enough to be looked at " * 20
     )
-    refused("is not the store of a client", path="text")
+    refused("is not the store of a fedsuplin client", path="text")
     refused("there is no folder", path="nowhere/client.db")
     refused("is a folder", path=".")
     for name, value in (
@@ -808,7 +810,7 @@ def test_a_store_that_the_system_does_not_open_is_told(tmp_path):
 def test_a_proxy_of_the_systems_does_not_read_along_where_there_is_no_tls(run_server, monkeypatch):
     monkeypatch.setenv(
         "http_proxy", "http://127.0.0.1:1"
-    )  # where nobody listens: a call through it would not come back
+    )  # no proxy listens here: a call through it would fail
     monkeypatch.delenv("no_proxy", raising=False)
     server = run_server()
     with fsl.connect(
@@ -853,7 +855,7 @@ def test_a_server_that_is_back_in_an_earlier_epoch_has_lost_its_state(tmp_path):
     assert answer(hub, link) == "Sync" and link.epoch == 1 == hub.ledger.epoch
     learn(link, rng, 3)
     link.flush()
-    link.answered(link.request().number, SyncAnswer(0, 0, True, earlier).to_bytes())
+    link.take_answer(link.request().number, SyncAnswer(0, 0, True, earlier).to_bytes())
     assert (
         str(link.error)
         == "the server is in epoch 0, this client in 1: the server has lost its state"
@@ -861,7 +863,7 @@ def test_a_server_that_is_back_in_an_earlier_epoch_has_lost_its_state(tmp_path):
     assert (
         link.epoch == 1
         and link.n_observed == 8
-        and sum(link.client._pulls) == 3
+        and link.client.n_gathered == 3
         and link.request() is None
     )
     link.stop()
@@ -876,9 +878,11 @@ def test_an_answer_that_makes_no_sense_stops_the_talking_but_not_the_deciding(tm
     request = link.request()
     download = hub.ledger.download()
     bad = type(download)(download.layers, -download.grams, download.moments)
-    link.answered(request.number, SyncAnswer(0, 0, True, bad).to_bytes())
-    assert "can't be used: the download's matrix" in str(link.error) and link._frozen is not None
-    with pytest.warns(FederationWarning, match="goes on alone"):
+    link.take_answer(request.number, SyncAnswer(0, 0, True, bad).to_bytes())
+    assert (
+        "can't be used: the download's matrix" in str(link.error) and link._state.frozen is not None
+    )
+    with pytest.warns(FederationWarning, match="continues alone"):
         learn(link, rng)
     learn(link, rng)
     link.stop()
@@ -886,7 +890,7 @@ def test_an_answer_that_makes_no_sense_stops_the_talking_but_not_the_deciding(tm
         0, journal=ClientJournal(tmp_path / "client.db")
     )  # the server may have come to its senses
     assert answer(hub, again) == "Sync" and again.error is None and hub.ledger.total_pulls == 3
-    assert again.n_observed == 5 and sum(again.client._pulls) == 2
+    assert again.n_observed == 5 and again.client.n_gathered == 2
     again.stop()
     hub.close()
 
@@ -900,7 +904,7 @@ def test_a_session_that_was_taken_over_ends_and_harms_nobody(tmp_path):
     link.flush()
     request = link.request()
     hub.call("key", 0, request.method, request.data)
-    link.failed(request.number, *hub.answers.pop("key"))
+    link.take_failure(request.number, *hub.answers.pop("key"))
     assert "another process has taken its place" in str(link.error)
     link.stop()
     again = Link(0, journal=ClientJournal(tmp_path / "client.db"))
@@ -912,14 +916,14 @@ def test_a_session_that_was_taken_over_ends_and_harms_nobody(tmp_path):
     hub.close()
 
 
-# --- with a network -------------------------------------------------------------------------------------------------------
+# --- with a network -------------------------------------------------------------------------------
 
 
 class Running:
     """A server in a thread of its own, which can be stopped and started again at the same place."""
 
     def __init__(self, folder, algorithm, **listening):
-        self.folder, self.plan, self.listening = folder, Agreement.of(algorithm), listening
+        self.folder, self.agreement, self.listening = folder, Agreement.of(algorithm), listening
         self.tokens = make_tokens(range(SIZES["n_clients"]))
         write_token_hashes(folder / "tokens", self.tokens)
         self.place = "127.0.0.1:0"
@@ -932,11 +936,11 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
 
     def start(self):
-        self.ledger = Ledger(self.folder / "server.db", self.plan)
+        self.ledger = Ledger(self.folder / "server.db", self.agreement)
 
         async def begin():
-            told = {"address": self.place, "tokens": self.folder / "tokens"} | self.listening
-            self.service = Service(self.ledger, Listening(**told))
+            given = {"address": self.place, "tokens": self.folder / "tokens"} | self.listening
+            self.service = Service(self.ledger, Listening(**given))
             return await self.service.start()
 
         self.address = self._do(begin())
@@ -1105,7 +1109,7 @@ def test_a_client_goes_on_from_its_store_also_without_the_server(run_server, tmp
     for layer in range(again.algorithm.n_layers):
         again.layer(layer)
     with pytest.raises(
-        FederationError, match="not merged within 0.3 seconds .* it is kept in the store"
+        FederationError, match="not merged within 0.3 seconds .* they are kept in the store"
     ):
         again.close(timeout=0.3)
     server.start()
@@ -1143,7 +1147,7 @@ def test_a_loop_that_ends_frees_the_store(run_server, tmp_path):
         asyncio.run(client.select(contexts_of(rng)))
 
 
-def test_a_flush_that_somebody_ends_says_what_became_of_it(run_server):
+def test_a_flush_that_is_interrupted_by_close_raises_an_error(run_server):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect()
     server.stop()
@@ -1151,7 +1155,7 @@ def test_a_flush_that_somebody_ends_says_what_became_of_it(run_server):
     ends = threading.Timer(0.2, client.close, kwargs={"flush": False})
     ends.start()
     with pytest.raises(
-        FederationError, match="not merged before this connection was closed .* it is lost"
+        FederationError, match="not merged before this connection was closed .* they are lost"
     ):
         client.flush()
     ends.join()
@@ -1186,7 +1190,7 @@ def test_decisions_wait_for_an_answer_only_so_long(run_server):
     client = server.connect(timeout=0.3)
     learn(client, rng)
     began = time.monotonic()
-    learn(client, rng, 5)  # nobody else has come: it has waited once, and knows
+    learn(client, rng, 5)  # no other client has come: it waited once, and goes on
     assert 0.2 < time.monotonic() - began < 1.2
     assert client.wait_synced(0.01) is False
     client.close()
@@ -1200,7 +1204,7 @@ def test_a_client_of_several_threads_loses_nothing(run_server, tmp_path):
         def play(seed):
             try:
                 learn(client, np.random.default_rng(seed), 50)
-            except Exception as error:  # told below
+            except Exception as error:  # checked below
                 failures.append(error)
 
         threads = [threading.Thread(target=play, args=(seed,)) for seed in range(4)]
@@ -1227,7 +1231,7 @@ def test_a_client_follows_the_server_into_the_next_epoch(run_server):
         )
 
 
-# --- who is refused -------------------------------------------------------------------------------------------------------
+# --- who is refused -------------------------------------------------------------------------------
 
 
 def test_a_client_that_is_taken_over_stops_talking_says_so_once_and_goes_on_alone(run_server):
@@ -1258,7 +1262,7 @@ def test_who_does_not_hear_of_a_refusal_is_warned_once(run_server):
         learn(client, rng)
         with client._link.changed:
             assert client._link.changed.wait_for(lambda: client.error is not None, 20)
-        with pytest.warns(FederationWarning, match="goes on alone"):
+        with pytest.warns(FederationWarning, match="continues alone"):
             client.select(contexts_of(rng))
         learn(client, rng, 3)
     client.close(flush=False)
@@ -1296,25 +1300,25 @@ def test_a_flush_in_an_event_loop_says_what_became_of_it(run_server):
     assert server.ledger.total_pulls == 1
 
 
-def test_who_may_not_come_in_by_an_event_loop_is_told_at_once(run_server, nobody):
+def test_a_refused_async_client_gets_the_error_at_once(run_server, no_server):
     server = run_server()
     for words, keywords in (
         ("token or certificate is missing or not valid", {"token": "nonsense"}),
-        ("for another algorithm", {"algorithm": fsl.make("async", **SIZES, horizon=601)}),
+        ("another algorithm", {"algorithm": fsl.make("async", **SIZES, horizon=601)}),
     ):
         with pytest.raises(FederationError, match=words):
             asyncio.run(server.connect_async(**keywords))
     with pytest.raises(FederationError, match="can't be reached within 1e-09 seconds"):
-        asyncio.run(fsl.connect_async(nobody, client_id=0, token="token", wait=1e-9))
+        asyncio.run(fsl.connect_async(no_server, client_id=0, token="token", wait=1e-9))
     assert not server.ledger.clients()
 
 
-def test_who_may_not_come_in_is_told_at_once(run_server):
+def test_a_refused_client_gets_the_error_at_once(run_server):
     server = run_server()
     for words, keywords in (
         ("token or certificate is missing or not valid", {"token": "nonsense"}),
         ("token or certificate is another client's", {"token": server.tokens[1]}),
-        ("for another algorithm", {"algorithm": fsl.make("async", **SIZES, horizon=601)}),
+        ("another algorithm", {"algorithm": fsl.make("async", **SIZES, horizon=601)}),
     ):
         with pytest.raises(FederationError, match=words):
             server.connect(**keywords)
@@ -1329,22 +1333,22 @@ def test_who_may_not_come_in_is_told_at_once(run_server):
         ("must be grpcs://HOST:PORT", {"address": "https://127.0.0.1:5000"}),
         ("must be grpcs://HOST:PORT", {"address": 5}),
         ("must be HOST:PORT", {"address": "grpcs://example.org"}),
-        ("no loopback address", {"address": "grpc://example.org:5000"}),
-        ("give a token, or a certificate", {"token": None}),
+        ("not a loopback address", {"address": "grpc://example.org:5000"}),
+        ("pass a token, or a certificate", {"token": None}),
         ("a token is a word", {"token": "two words"}),
         ("client_id must be a whole number", {"client_id": -1}),
         ("client_id must be a whole number", {"client_id": "0"}),
         ("seed must be a whole number", {"seed": 1.5}),
         ("wait must be a positive number", {"wait": 0}),
         ("timeout must be a positive number", {"timeout": float("nan")}),
-        ("needs its key", {"address": "grpcs://127.0.0.1:5000", "cert": "cert.pem"}),
+        ("belong together", {"address": "grpcs://127.0.0.1:5000", "cert": "cert.pem"}),
         ("can't read nowhere.pem", {"address": "grpcs://127.0.0.1:5000", "ca": "nowhere.pem"}),
         ("are for TLS", {"ca": "ca.pem"}),
         ("needs an algorithm", {"algorithm": "async"}),
         ("there is no folder", {"store": "nowhere/at/all.db"}),
     ],
 )
-def test_what_can_not_be_connected_with_is_told_before_anything_is_sent(words, keywords):
+def test_wrong_arguments_are_reported_before_anything_is_sent(words, keywords):
     usual = {"address": "grpc://127.0.0.1:1", "client_id": 0, "token": "token"}
     with pytest.raises(InvalidInput, match=words):
         fsl.connect(**(usual | keywords))
@@ -1357,27 +1361,27 @@ def test_what_can_not_be_connected_with_is_told_before_anything_is_sent(words, k
 
 
 @pytest.fixture
-def nobody():
-    """An address where nobody listens."""
+def no_server():
+    """An address where no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"grpc://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_where_nobody_listens_a_client_gives_up_after_a_while(nobody, tmp_path):
+def test_a_client_gives_up_after_a_while_where_no_server_listens(no_server, tmp_path):
     with pytest.raises(FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"):
-        fsl.connect(nobody, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db")
+        fsl.connect(no_server, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db")
     with pytest.raises(FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"):
         asyncio.run(
             fsl.connect_async(
-                nobody, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db"
+                no_server, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db"
             )
         )
 
 
 @contextmanager
 def strange_server(answer):
-    """Something else that speaks gRPC: `answer` is what it says to Join, or None if it knows no such call."""
+    """Another gRPC server: `answer` is its answer to Join, or None if it has no such method."""
     from concurrent.futures import ThreadPoolExecutor
 
     class Handler(grpc.GenericRpcHandler):
@@ -1394,7 +1398,7 @@ def strange_server(answer):
         server.stop(None).wait()
 
 
-def test_a_server_of_something_else_is_told_apart(tmp_path):
+def test_another_kind_of_server_is_recognised(tmp_path):
     ledger = Ledger(tmp_path / "server.db", Agreement.of(fsl.make("async", **SIZES, horizon=500)))
     good = ledger.join(0, JoinRequest(0, bytes(16)))
     ledger.close()
@@ -1402,9 +1406,9 @@ def test_a_server_of_something_else_is_told_apart(tmp_path):
     newer[4] = 9
     unknown = JoinAnswer({"name": "brandnew"}, 0, 0, 0, 1, good.download).to_bytes()
     for data, words in (
-        (None, "no federation of this version at this address"),
-        (bytes(newer), "version 9 of the messages, this fedsuplin speaks 1"),
-        (b"hello", "no message of fedsuplin"),
+        (None, "no federation of this version is at this address"),
+        (bytes(newer), "version 9 of the messages, this fedsuplin reads version 1"),
+        (b"hello", "not a message of fedsuplin"),
         (unknown, "can't be used"),
     ):
         with strange_server(data) as address, pytest.raises(FederationError, match=words):
@@ -1417,7 +1421,7 @@ def test_a_server_of_something_else_is_told_apart(tmp_path):
     other = fsl.make("async", **SIZES, horizon=501)
     with (
         strange_server(good.to_bytes()) as address,
-        pytest.raises(FederationError, match="or other numbers, than was asked"),
+        pytest.raises(FederationError, match="or other parameters, than was asked"),
     ):
         fsl.connect(
             address, client_id=0, token="token", algorithm=other
@@ -1464,10 +1468,10 @@ def test_with_tls_the_server_must_be_who_it_says(run_server, tmp_path):
         server.connect(ca=tmp_path / "other.pem", wait=0.5)
 
 
-# --- ends -----------------------------------------------------------------------------------------------------------------
+# --- ends -----------------------------------------------------------------------------------------
 
 
-def test_a_failure_that_nobody_foresaw_is_told_to_those_who_wait(run_server, monkeypatch):
+def test_an_unexpected_failure_is_raised_to_those_who_wait(run_server, monkeypatch):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect()
     request = client._link.request

@@ -1,4 +1,4 @@
-"""`fedsuplin demo federation`: processes that are killed and come back, sums that are right, and nobody left behind."""
+"""`fedsuplin demo federation`: processes are killed and restarted, and the sums are right."""
 
 import io
 import os
@@ -38,7 +38,7 @@ def started_by(pid):
         try:
             if f"FEDSUPLIN_DEMO={pid}\0".encode() in (folder / "environ").read_bytes():
                 found.append(folder.name)
-        except OSError:  # ended in the meantime, or somebody else's
+        except OSError:  # ended in the meantime, or not ours
             continue
     return found
 
@@ -50,7 +50,7 @@ def wait_until(true, seconds=30.0):
         time.sleep(0.05)
 
 
-# --- the whole ---------------------------------------------------------------------------------------------------------------
+# --- the whole ------------------------------------------------------------------------------------
 
 
 @pytest.mark.linux
@@ -110,7 +110,7 @@ def test_somebody_who_watches_sees_who_is_killed_and_who_comes_back():
     assert re.search(r"client \d killed", shown.getvalue()) and "nothing lost" in shown.getvalue()
 
 
-# --- what can go wrong -------------------------------------------------------------------------------------------------------
+# --- what can go wrong ----------------------------------------------------------------------------
 
 
 def test_sums_that_are_wrong_are_told_and_fail_the_command(monkeypatch):
@@ -127,23 +127,23 @@ def test_sums_that_are_wrong_are_told_and_fail_the_command(monkeypatch):
 
 def test_a_note_too_many_or_another_reward_would_be_noticed(tmp_path):
     world = World("async", n_clients=1, n_pulls=30, seed=3)
-    with a_server(world, tmp_path) as told:
-        Player(told).play()
-    assert reconcile(world, tmp_path).right
-    notes = told.path("notes")
+    with a_server(world, tmp_path) as options:
+        Player(options).play()
+    assert reconcile(world, tmp_path).is_right
+    notes = options.path("notes")
     text = notes.read_text()
     lines = text.splitlines()
     notes.write_text("\n".join([*lines, lines[-1], ""]))
-    assert reconcile(world, tmp_path).noted == 31 and not reconcile(world, tmp_path).right
+    assert reconcile(world, tmp_path).noted == 31 and not reconcile(world, tmp_path).is_right
     notes.write_text(text.replace('"reward": ', '"reward": 1', 1))
-    assert reconcile(world, tmp_path).worst > 1e-3 and not reconcile(world, tmp_path).right
+    assert reconcile(world, tmp_path).worst > 1e-3 and not reconcile(world, tmp_path).is_right
 
 
 def test_a_client_or_a_server_that_fails_by_itself_ends_the_demo(monkeypatch):
     with pytest.raises(
         FederationError, match="client . has ended with exit code 1: .*JSONDecodeError"
     ):
-        monkeypatch.setattr(Demo, "_told", lambda self, number: Broken())
+        monkeypatch.setattr(Demo, "_make_player_options", lambda self, number: Broken())
         quietly()
     monkeypatch.setattr(Demo, "_server_arguments", lambda self: ["serve", "async"])
     with pytest.raises(
@@ -163,7 +163,7 @@ def quietly(variant="async", **given):
 
 @pytest.mark.parametrize("variant", ["variance", "robust"])
 def test_a_variant_that_weighs_is_refused(variant):
-    with pytest.raises(InvalidInput, match="weighs what it observes"):
+    with pytest.raises(InvalidInput, match="weighs observations"):
         quietly(variant)
 
 
@@ -179,11 +179,11 @@ def test_what_a_process_says_that_is_no_json_is_no_news():
     assert [format_times(n) for n in range(4)] == ["never", "once", "twice", "3 times"]
 
 
-# --- a client of the demo ------------------------------------------------------------------------------------------------------
+# --- a client of the demo -------------------------------------------------------------------------
 
 
 class a_server:  # noqa: N801 - reads as a sentence
-    """A server process, and what its only client is told."""
+    """A server process, and the options of its only client."""
 
     def __init__(self, world, folder):
         self.world, self.folder, self.lines = world, folder, queue.Queue()
@@ -194,8 +194,8 @@ class a_server:  # noqa: N801 - reads as a sentence
         write_token(self.folder / "client-0.token", tokens[0])
         console = Console(file=io.StringIO())
         given = {"folder": self.folder, "screen": Screen(console), "stopped": threading.Event()}
-        plan = Demo(self.world, seconds=0, kill_every=0, **given)
-        self.process = Process("server", plan._server_arguments(), self.lines)
+        demo = Demo(self.world, seconds=0, kill_every=0, **given)
+        self.process = Process("server", demo._server_arguments(), self.lines)
         while not (line := self.lines.get(timeout=60)[2]).startswith("listening on "):
             pass
         return PlayerOptions(self.world, 0, line.split()[-1], str(self.folder), os.getpid(), 0.0)
@@ -209,13 +209,13 @@ def test_a_client_that_was_killed_between_its_note_and_its_observation_observes_
     tmp_path, capsys
 ):
     world = World("async", n_clients=1, n_pulls=20, seed=0)
-    with a_server(world, tmp_path) as told:
-        token = told.path("token").read_text().strip()
-        client = fsl.connect(told.address, client_id=0, token=token, store=told.path("db"))
-        half = Player(told)
-        with told.path("notes").open("a") as file:
+    with a_server(world, tmp_path) as options:
+        token = options.path("token").read_text().strip()
+        client = fsl.connect(options.address, client_id=0, token=token, store=options.path("db"))
+        half = Player(options)
+        with options.path("notes").open("a") as file:
             half._pull(client, file)
-        contexts, _ = world.drawn(0, 1)
+        contexts, _ = world.draw_pull(0, 1)
         decision = client.select(contexts)  # noted, and killed before it is observed
         note = {
             "pull": 1,
@@ -224,11 +224,11 @@ def test_a_client_that_was_killed_between_its_note_and_its_observation_observes_
             "layer": decision.layer,
             "reward": 0.25,
         }
-        with told.path("notes").open("a") as file:
+        with options.path("notes").open("a") as file:
             file.write(f"{note}\n".replace("'", '"') + '{"pull": 2, "id"')  # and one that was cut
         client.select(contexts)  # without a reward
         client.close(flush=False)
-        Player(told).play()
+        Player(options).play()
     assert '{"event": "back", "pulls": 2, "known": 2}' in capsys.readouterr().out
     found = reconcile(world, tmp_path)
-    assert found.right and found.noted == 20
+    assert found.is_right and found.noted == 20

@@ -1,4 +1,4 @@
-"""Short forms of bench/load.py and bench/checks/fuzz_server.py: a live server under load, and under requests that are not in order."""
+"""Short runs of bench/load.py and bench/checks/fuzz_server.py against a live server."""
 
 import asyncio
 import importlib.util
@@ -23,7 +23,7 @@ def loaded(name):
 load, fuzz_server = loaded("load"), loaded("checks/fuzz_server")
 
 
-# --- load -----------------------------------------------------------------------------------------------------------------
+# --- load -----------------------------------------------------------------------------------------
 
 
 def test_twenty_clients_at_full_speed_are_merged_once_each_in_commits_of_several():
@@ -66,15 +66,15 @@ def test_the_check_of_the_store_finds_an_upload_that_is_not_there():
     assert wrong == ["syncs: 4, not 5"]
 
 
-# --- requests that are not in order ---------------------------------------------------------------------------------------
+# --- requests that are not in order ---------------------------------------------------------------
 
 
 def test_1500_spoilt_requests_are_refused_and_change_nothing(capsys):
     """`python bench/checks/fuzz_server.py` sends a hundred thousand."""
     assert fuzz_server.main(requests=1500, seed=0) == 0
-    told = capsys.readouterr().out
-    assert "1500 requests" in told and all(
-        code in told for code in ("INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED")
+    printed = capsys.readouterr().out
+    assert "1500 requests" in printed and all(
+        code in printed for code in ("INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED")
     )
 
 
@@ -115,18 +115,18 @@ def test_the_fuzzer_knows_what_is_in_order_and_never_sends_it(expected, genuine)
 def test_the_fuzzer_reads_requests_as_the_library_does(expected, genuine):
     from fedsuplin.federation.wire import JoinRequest, RoundRequest, SyncRequest
 
-    upload, told = (
+    upload, fields = (
         SyncRequest.from_bytes(genuine.sync(0)),
         fuzz_server.read("Sync", genuine.sync(0)),
     )
     assert (
         (upload.sequence, upload.upload.client_id)
-        == (told["sequence"], told["client_id"])
+        == (fields["sequence"], fields["client_id"])
         == (1, 0)
     )
     assert (
-        np.array_equal(upload.upload.grams.ravel(), told["grams"])
-        and upload.upload.pulls.tolist() == told["pulls"].tolist()
+        np.array_equal(upload.upload.grams.ravel(), fields["grams"])
+        and upload.upload.pulls.tolist() == fields["pulls"].tolist()
     )
     assert (
         JoinRequest.from_bytes(genuine.join(0)).session
@@ -138,7 +138,7 @@ def test_the_fuzzer_reads_requests_as_the_library_does(expected, genuine):
 
 
 def test_a_server_that_took_a_spoilt_request_would_be_found(tmp_path):
-    """The check of the fuzzer itself: an upload that it does not know of is a change, live and in the store."""
+    """The fuzzer itself works: it notices an upload that it did not send, live and in the store."""
     fuzz = fuzz_server.Fuzz("async", 0, tmp_path)
 
     async def play():

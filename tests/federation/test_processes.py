@@ -1,4 +1,4 @@
-"""A federation of real processes over a real network: it plays the simulation, and through faults nothing is lost or doubled."""
+"""A federation of real processes: it plays as the simulation does, and survives faults."""
 
 import contextlib
 import importlib.util
@@ -55,11 +55,11 @@ def server(folder, *arguments):
     assert code == 0
 
 
-# --- the simulation, live -------------------------------------------------------------------------------------------------
+# --- the simulation, live -------------------------------------------------------------------------
 
 
 def one_client(address, client_id, token, problem, horizon, pipe):
-    """Plays the pulls that it is told of, and tells what it chose."""
+    """Play the pulls that are given, and return the choices."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with fsl.connect(address, client_id=client_id, token=token) as connection:
         stream = problem.stream(horizon, choose_arrival(connection.algorithm, problem, horizon))
@@ -81,7 +81,7 @@ def one_client(address, client_id, token, problem, horizon, pipe):
 def test_twenty_client_processes_play_exactly_what_the_simulation_plays(
     name, horizon, tmp_path, monkeypatch
 ):
-    # The processes import this module by its name; last, so that they take fedsuplin from where we have it.
+    # The processes import this module by name. It is last, so that fedsuplin is found first.
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[2])])
     noise = {"noise": "bounded"} if name == "variance" else {}
     problem = fsl.SyntheticProblem(**SIZES, seed=5, **noise)
@@ -135,7 +135,7 @@ def problem_constants(algorithm):
     )
 
 
-# --- faults ----------------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.posix
@@ -150,7 +150,7 @@ def test_through_faults_the_servers_sums_are_those_of_all_observations(number):
 
 
 def test_sums_that_are_wrong_are_noticed(tmp_path):
-    """The check of bench/checks/faults.py itself: one observation more, one less, one that is another."""
+    """bench/checks/faults.py notices one observation too many, one missing and one changed."""
     from fedsuplin.federation.agreement import Agreement
 
     sizes = {"dim": faults.DIM, "n_arms": faults.ARMS, "n_clients": faults.CLIENTS}
@@ -159,14 +159,14 @@ def test_sums_that_are_wrong_are_noticed(tmp_path):
     given = faults.contexts(np.random.default_rng(0))
     decision = client.select(given)
     client.observe(decision, 0.5)
-    with ledger._changing():
+    with ledger._open_transaction():
         upload = client.upload()
-        ledger.server.add([upload])
+        ledger.server.add_checked([upload])
         ledger._changed = {decision.layer}
         ledger._counts["total_pulls"] = 1
     ledger.close()
     note = {"id": 0, "layer": decision.layer, "x": given[decision.arm].tolist(), "reward": 0.5}
-    for notes, told in (
+    for notes, words in (
         ([note], ""),
         ([], "0 observations were written down, 1 are"),
         ([note | {"reward": 0.6}], "the sums differ"),
@@ -174,6 +174,6 @@ def test_sums_that_are_wrong_are_noticed(tmp_path):
         (tmp_path / "client-0.jsonl").write_text(
             "".join(faults.json.dumps(each) + "\n" for each in notes)
         )
-        assert faults.wrong_sums(tmp_path).startswith(told) and bool(
+        assert faults.wrong_sums(tmp_path).startswith(words) and bool(
             faults.wrong_sums(tmp_path)
-        ) == bool(told)
+        ) == bool(words)

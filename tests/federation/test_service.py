@@ -1,4 +1,4 @@
-"""The server over the network: who is let in, what is merged together, what happens when somebody does not come."""
+"""The server over the network: credentials, commits of many uploads, and rounds."""
 
 import asyncio
 import contextlib
@@ -59,6 +59,7 @@ from fedsuplin.federation.wire import (
     SyncAnswer,
     SyncRequest,
 )
+from fedsuplin.live.messages import Upload
 
 DIM, ARMS, CLIENTS = 3, 4, 3
 ANSWERS = {"Join": JoinAnswer, "Sync": SyncAnswer, "Round": RoundAnswer}
@@ -77,20 +78,20 @@ def in_loop(test):
     return run
 
 
-# --- clients, as plain as can be ---------------------------------------------------------------------------------------------
+# --- clients, as plain as can be ------------------------------------------------------------------
 
 
 class Someone:
-    """A client that says exactly what it is told to."""
+    """A client that sends exactly what a test asks for."""
 
-    def __init__(self, plan, number, session=None, seed=0):
-        self.plan, self.number, self.session, self.sequence = (
-            plan,
+    def __init__(self, agreement, number, session=None, seed=0):
+        self.agreement, self.number, self.session, self.sequence = (
+            agreement,
             number,
             session or os.urandom(16),
             0,
         )
-        self.client = fsl.Client(plan.algorithm(0), client_id=number)
+        self.client = fsl.Client(agreement.algorithm(0), client_id=number)
         self.random = np.random.default_rng((number, seed))
 
     def pull(self, times=1):
@@ -105,24 +106,24 @@ class Someone:
 
     def report(self, round_=0, asking=(), epoch=0):
         return RoundRequest(
-            self.plan.fingerprint, self.session, self.number, epoch, round_, tuple(asking)
+            self.agreement.fingerprint, self.session, self.number, epoch, round_, tuple(asking)
         )
 
     def upload(self, round_=0, leaving=False, epoch=0):
         self.sequence += 1
         sent = self.client.upload()
         return SyncRequest(
-            self.plan.fingerprint, self.session, self.sequence, epoch, round_, leaving, sent
+            self.agreement.fingerprint, self.session, self.sequence, epoch, round_, leaving, sent
         )
 
 
 @functools.cache
-def plan_of(variant="async", horizon=3000):
+def agreement_of(variant="async", horizon=3000):
     return Agreement.of(fsl.make(variant, dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=horizon))
 
 
-def everyone(plan):
-    return [Someone(plan, number) for number in range(CLIENTS)]
+def everyone(agreement):
+    return [Someone(agreement, number) for number in range(CLIENTS)]
 
 
 def state(ledger):
@@ -132,7 +133,7 @@ def state(ledger):
     return counts, json.dumps(ledger.clients()), known.grams.tobytes(), known.moments.tobytes()
 
 
-# --- a server, and calls -----------------------------------------------------------------------------------------------------
+# --- a server, and calls --------------------------------------------------------------------------
 
 
 class Running:
@@ -164,10 +165,10 @@ class Running:
             if metadata is None and token is not None
             else metadata
         )
-        told = await (channel or self.usual).unary_unary(PATHS[method])(
+        data = await (channel or self.usual).unary_unary(PATHS[method])(
             data, metadata=metadata, timeout=20
         )
-        return ANSWERS[method].from_bytes(told)
+        return ANSWERS[method].from_bytes(data)
 
     async def refusal(self, method, message, token=None, **options):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -190,7 +191,9 @@ async def serving(folder, variant="async", *, ledger=None, **listening):
         listening["tokens"] = folder / "tokens.json"
         write_token_hashes(listening["tokens"], TOKENS)
     listening = {name: value for name, value in listening.items() if value is not None}
-    with contextlib.closing(ledger or Ledger(folder / "server.db", plan_of(variant))) as ledger:
+    with contextlib.closing(
+        ledger or Ledger(folder / "server.db", agreement_of(variant))
+    ) as ledger:
         made = Service(ledger, Listening(**listening))
         try:
             running = Running(made, ledger, await made.start())
@@ -202,11 +205,11 @@ async def serving(folder, variant="async", *, ledger=None, **listening):
             await made.stop()
 
 
-# --- who is let in: tokens ---------------------------------------------------------------------------------------------------
+# --- tokens ------------------------------------------------------------------------
 
 BAD = {
     "nothing": (),
-    "a wrong token": (("authorization", "Bearer token-of-nobody"),),
+    "a wrong token": (("authorization", "Bearer token-of-no-client"),),
     "no token after the word": (("authorization", "Bearer "),),
     "a token without the word": (("authorization", TOKENS[0]),),
     "another scheme": (("authorization", f"Basic {TOKENS[0]}"),),
@@ -224,7 +227,7 @@ BAD = {
 @pytest.mark.parametrize("why", BAD)
 @in_loop
 async def test_without_a_valid_token_nothing_can_be_read_or_written(tmp_path, why):
-    someone = Someone(plan_of(), 0).pull()
+    someone = Someone(agreement_of(), 0).pull()
     questions = {"Join": someone.join(), "Sync": someone.upload(), "Round": someone.report()}
     async with serving(tmp_path) as running:
         await running.join(someone)
@@ -253,9 +256,9 @@ async def test_who_is_not_let_in_is_sent_away_before_a_byte_of_the_request_is_re
 
 @in_loop
 async def test_a_token_of_one_client_cannot_act_as_another(tmp_path):
-    mine, other = Someone(plan_of(), 0).pull(), Someone(plan_of(), 1).pull()
+    mine, other = Someone(agreement_of(), 0).pull(), Someone(agreement_of(), 1).pull()
     questions = {
-        "Join": Someone(plan_of(), 1).join(),
+        "Join": Someone(agreement_of(), 1).join(),
         "Sync": other.upload(),
         "Round": other.report(),
     }
@@ -263,8 +266,8 @@ async def test_a_token_of_one_client_cannot_act_as_another(tmp_path):
         await running.join(mine, other)
         before = state(running.ledger)
         for method, question in questions.items():
-            told = await running.refusal(method, question, TOKENS[0])
-            assert told == ("PERMISSION_DENIED", "client 0 can't speak for client 1")
+            refusal = await running.refusal(method, question, TOKENS[0])
+            assert refusal == ("PERMISSION_DENIED", "client 0 can't act for client 1")
         assert state(running.ledger) == before
         assert (await running.call("Sync", questions["Sync"], TOKENS[1])).merged
 
@@ -272,7 +275,7 @@ async def test_a_token_of_one_client_cannot_act_as_another(tmp_path):
 @in_loop
 async def test_tokens_are_in_no_log_line_and_in_no_error_message(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "fedsuplin.federation")
-    someone = Someone(plan_of(), 0)
+    someone = Someone(agreement_of(), 0)
     async with serving(tmp_path) as running:
         texts = [
             (await running.refusal("Join", someone.join(), token))[1]
@@ -285,11 +288,11 @@ async def test_tokens_are_in_no_log_line_and_in_no_error_message(tmp_path, caplo
         await running.join(someone)
     lines = [service_line(record) for record in caplog.records]
     assert {line["event"] for line in lines} == {"listening", "refused", "joined", "stopped"}
-    told = json.dumps(lines) + " ".join(texts)
+    logged = json.dumps(lines) + " ".join(texts)
     assert not [
         secret
         for secret in ("a-wrong-secret", *TOKENS.values(), *map(hash_token, TOKENS.values()))
-        if secret in told
+        if secret in logged
     ]
 
 
@@ -320,11 +323,11 @@ async def test_a_stranger_can_not_make_the_server_hold_much(tmp_path):
     """Health is open to all; what is longer than any upload is not read."""
     async with serving(tmp_path) as running:
         asks = running.usual.unary_unary("/grpc.health.v1.Health/Check")
-        with pytest.raises(grpc.aio.AioRpcError) as told:
-            await asks(b"\n" + bytes(compute_largest_request(plan_of())))
-        assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        upload = Someone(plan_of(), 0).pull(200).upload()
-        assert len(upload.to_bytes()) <= compute_largest_request(plan_of())
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await asks(b"\n" + bytes(compute_largest_request(agreement_of())))
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        upload = Someone(agreement_of(), 0).pull(200).upload()
+        assert len(upload.to_bytes()) <= compute_largest_request(agreement_of())
 
 
 @in_loop
@@ -338,7 +341,7 @@ async def test_health_is_open_to_all_and_says_no_more_than_that_it_serves(tmp_pa
             )
 
 
-# --- who is let in: certificates ---------------------------------------------------------------------------------------------
+# --- certificates ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +365,7 @@ def client_credentials(tls, folder, name=None, ca=None):
     """Of a client that believes the server, and has a certificate for `name`."""
     if name is None:
         return make_channel_credentials(tls[1])
-    made = ca.issue_cert("somebody.example.org", common_name=name)
+    made = ca.issue_cert("client.example.org", common_name=name)
     made.cert_chain_pems[0].write_to_path(folder / "client.pem")
     made.private_key_pem.write_to_path(folder / "client.key")
     return make_channel_credentials(tls[1], folder / "client.pem", folder / "client.key")
@@ -372,21 +375,21 @@ def client_credentials(tls, folder, name=None, ca=None):
 async def test_a_client_with_a_certificate_of_the_authority_is_who_its_common_name_says(
     tmp_path, tls, authority
 ):
-    someone = Someone(plan_of(), 1).pull()
+    someone = Someone(agreement_of(), 1).pull()
     async with serving(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
         assert running.address.startswith("grpcs://127.0.0.1:")
         channel = running.channel(client_credentials(tls, tmp_path, "client-1", authority))
         await running.call("Join", someone.join(), channel=channel)
         assert (await running.call("Sync", someone.upload(), channel=channel)).merged
         before = state(running.ledger)
-        other = Someone(plan_of(), 0)
+        other = Someone(agreement_of(), 0)
         for method, question in {
             "Join": other.join(),
             "Sync": other.pull().upload(),
             "Round": other.report(),
         }.items():
-            told = await running.refusal(method, question, channel=channel)
-            assert told == ("PERMISSION_DENIED", "client 1 can't speak for client 0")
+            refusal = await running.refusal(method, question, channel=channel)
+            assert refusal == ("PERMISSION_DENIED", "client 1 can't act for client 0")
         assert state(running.ledger) == before
 
 
@@ -398,14 +401,14 @@ async def test_a_client_with_a_certificate_of_the_authority_is_who_its_common_na
 async def test_a_certificate_for_another_name_lets_nobody_in(tmp_path, tls, authority, name):
     async with serving(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
         channel = running.channel(client_credentials(tls, tmp_path, name, authority))
-        assert (await running.refusal("Join", Someone(plan_of(), 1).join(), channel=channel))[
+        assert (await running.refusal("Join", Someone(agreement_of(), 1).join(), channel=channel))[
             0
         ] == "UNAUTHENTICATED"
 
 
 @in_loop
 async def test_without_a_certificate_of_the_authority_there_is_no_connection(tmp_path, tls):
-    someone = Someone(plan_of(), 1)
+    someone = Someone(agreement_of(), 1)
     async with serving(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
         before = state(running.ledger)
         another = client_credentials(tls, tmp_path, "client-1", trustme.CA())
@@ -425,13 +428,15 @@ async def test_a_client_that_does_not_know_the_servers_authority_does_not_tell_i
     async with serving(tmp_path, **tls[0]) as running:
         channel = running.channel(make_channel_credentials(tmp_path / "other.pem"))
         assert (
-            await running.refusal("Join", Someone(plan_of(), 1).join(), TOKENS[1], channel=channel)
+            await running.refusal(
+                "Join", Someone(agreement_of(), 1).join(), TOKENS[1], channel=channel
+            )
         )[0] == "UNAVAILABLE"
 
 
 @in_loop
 async def test_a_tls_port_takes_tokens_and_nothing_in_plain_text(tmp_path, tls):
-    someone = Someone(plan_of(), 1)
+    someone = Someone(agreement_of(), 1)
     async with serving(tmp_path, **tls[0]) as running:
         encrypted = running.channel(client_credentials(tls, tmp_path))
         await running.call("Join", someone.join(), TOKENS[1], channel=encrypted)
@@ -445,7 +450,7 @@ async def test_a_tls_port_takes_tokens_and_nothing_in_plain_text(tmp_path, tls):
 async def test_with_tokens_and_an_authority_a_client_needs_both_and_of_the_same_client(
     tmp_path, tls, authority
 ):
-    someone = Someone(plan_of(), 1)
+    someone = Someone(agreement_of(), 1)
     async with serving(tmp_path, client_ca=tls[1], **tls[0]) as running:
         channel = running.channel(client_credentials(tls, tmp_path, "client-1", authority))
         await running.call("Join", someone.join(), TOKENS[1], channel=channel)
@@ -455,35 +460,38 @@ async def test_with_tokens_and_an_authority_a_client_needs_both_and_of_the_same_
             ] == "UNAUTHENTICATED"
 
 
-# --- where it listens --------------------------------------------------------------------------------------------------------
+# --- where it listens -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "words"),
     [
-        ({"address": "0.0.0.0:0", "tokens": "t"}, "0.0.0.0 is no loopback address"),
-        ({"address": "[::]:0", "tokens": "t"}, ":: is no loopback address"),
+        ({"address": "0.0.0.0:0", "tokens": "t"}, "0.0.0.0 is not a loopback address"),
+        ({"address": "[::]:0", "tokens": "t"}, ":: is not a loopback address"),
         ({"address": "192.168.1.5:0", "tokens": "t"}, "--plaintext"),
-        ({"address": "example.org:0", "tokens": "t"}, "example.org is no loopback address"),
-        ({"address": "localhost.example.org:0", "tokens": "t"}, "is no loopback address"),
+        ({"address": "example.org:0", "tokens": "t"}, "example.org is not a loopback address"),
+        ({"address": "localhost.example.org:0", "tokens": "t"}, "is not a loopback address"),
         ({"address": "127.0.0.1", "tokens": "t"}, "HOST:PORT"),
         ({"address": "127.0.0.1:99999", "tokens": "t"}, "HOST:PORT"),
         ({"address": "unix:/tmp/socket", "tokens": "t"}, "HOST:PORT"),
         ({"address": None, "tokens": "t"}, "HOST:PORT"),
-        ({}, "nobody could be let in"),
-        ({"tls_cert": "a", "tls_key": "b"}, "nobody could be let in"),
-        ({"plaintext": True}, "nobody could be let in"),
+        ({}, "no client could connect"),
+        ({"tls_cert": "a", "tls_key": "b"}, "no client could connect"),
+        ({"plaintext": True}, "no client could connect"),
         ({"tls_cert": "a", "tokens": "t"}, "TLS needs both"),
         ({"tls_key": "a", "tokens": "t"}, "TLS needs both"),
-        ({"client_ca": "a"}, "come with TLS"),
-        ({"tls_cert": "a", "tls_key": "b", "tokens": "t", "plaintext": True}, "either TLS"),
-        ({"tokens": "t", "deadline": 0}, "the deadline must be"),
-        ({"tokens": "t", "deadline": float("nan")}, "the deadline must be"),
+        ({"client_ca": "a"}, "need TLS"),
+        (
+            {"tls_cert": "a", "tls_key": "b", "tokens": "t", "plaintext": True},
+            "either a certificate",
+        ),
+        ({"tokens": "t", "deadline": 0}, "deadline must be"),
+        ({"tokens": "t", "deadline": float("nan")}, "deadline must be"),
         ({"tokens": "t", "metrics_address": "here"}, "HOST:PORT"),
     ],
 )
-def test_a_server_that_would_be_open_or_makes_no_sense_is_refused(given, told):
-    with pytest.raises(InvalidInput, match=re.escape(told)):
+def test_a_server_that_would_be_open_or_makes_no_sense_is_refused(given, words):
+    with pytest.raises(InvalidInput, match=re.escape(words)):
         Listening(**given)
 
 
@@ -496,7 +504,7 @@ def test_on_loopback_tokens_are_enough(address):
 async def test_off_loopback_there_is_plain_text_if_somebody_asks_for_it_by_name(tmp_path):
     async with serving(tmp_path, address="0.0.0.0:0", plaintext=True) as running:
         assert running.address.startswith("grpc://0.0.0.0:")
-        await running.join(Someone(plan_of(), 0))
+        await running.join(Someone(agreement_of(), 0))
 
 
 @in_loop
@@ -506,30 +514,32 @@ async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(tmp_pa
         with pytest.raises(InvalidInput, match="can't listen on .*in use"):
             async with serving(tmp_path / "second", address=running.target):
                 pass
-        with pytest.raises(InvalidInput, match="can't show metrics"):
+        with pytest.raises(InvalidInput, match="can't serve metrics"):
             async with serving(tmp_path / "second", metrics_address=running.target):
                 pass
 
 
-@pytest.mark.parametrize(("file", "content", "told"), [
+@pytest.mark.parametrize(("file", "content", "words"), [
     ("tls_key", b"nonsense", "are not a certificate and its key"),
     ("tls_key", None, "can't read"),
     ("tls_cert", b"", "are not a certificate and its key"),
     ("client_ca", b"nonsense", "holds no certificates"),
 ])  # fmt: skip
 @in_loop
-async def test_files_of_certificates_that_are_wrong_are_named(tmp_path, tls, file, content, told):
+async def test_files_of_certificates_that_are_wrong_are_named(tmp_path, tls, file, content, words):
     wrong = tmp_path / "wrong.pem"
     if content is not None:
         wrong.write_bytes(content)
-    with pytest.raises(InvalidInput, match=f"{told}"):
+    with pytest.raises(InvalidInput, match=words):
         async with serving(tmp_path, **(tls[0] | {file: wrong})):
             pass
 
 
 @pytest.mark.parametrize("content", [
-    "", "nonsense", "[]", "{}", '{"0": 5}', '{"a": "' + "0" * 64 + '"}', '{"-1": "' + "0" * 64 + '"}', '{"0": "abc"}',
-    '{"0": "secret-token-that-is-no-hash"}', '{"0": "' + "0" * 64 + '", "1": "' + "0" * 64 + '"}', '{"00": "' + "0" * 64 + '"}',
+    "", "nonsense", "[]", "{}", '{"0": 5}', '{"a": "' + "0" * 64 + '"}',
+    '{"-1": "' + "0" * 64 + '"}', '{"0": "abc"}',
+    '{"0": "secret-token-that-is-no-hash"}', '{"0": "' + "0" * 64 + '", "1": "' + "0" * 64 + '"}',
+    '{"00": "' + "0" * 64 + '"}',
 ])  # fmt: skip
 def test_a_file_of_tokens_that_is_none_is_refused_without_telling_what_is_in_it(tmp_path, content):
     file = tmp_path / "tokens.json"
@@ -541,19 +551,20 @@ def test_a_file_of_tokens_that_is_none_is_refused_without_telling_what_is_in_it(
         Tokens.read(tmp_path / "nowhere.json")
 
 
-@pytest.mark.parametrize(("address", "told"), [
+@pytest.mark.parametrize(("address", "words"), [
     ("http://localhost:1", "must be grpcs://"), ("localhost:1", "must be grpcs://"), (5, "must be grpcs://"),
-    ("grpc://example.org:1", "no loopback"), ("grpcs://example.org", "HOST:PORT"), ("grpcs://a b:1", "HOST:PORT"),
+    ("grpc://example.org:1", "not a loopback"),
+    ("grpcs://example.org", "HOST:PORT"), ("grpcs://a b:1", "HOST:PORT"),
 ])  # fmt: skip
-def test_a_client_does_not_send_its_token_in_plain_text_off_loopback(address, told):
-    with pytest.raises(InvalidInput, match=told):
+def test_a_client_does_not_send_its_token_in_plain_text_off_loopback(address, words):
+    with pytest.raises(InvalidInput, match=words):
         parse_server_url(address)
     assert parse_server_url("grpc://example.org:1", plaintext=True) == ("example.org:1", False)
     assert parse_server_url("grpc://[::1]:1") == ("[::1]:1", False)
 
 
 def test_a_clients_certificate_needs_its_key_and_one_without_a_password(tmp_path, tls):
-    with pytest.raises(InvalidInput, match="give both, cert and key"):
+    with pytest.raises(InvalidInput, match="pass both cert and key"):
         make_channel_credentials(tls[1], cert=tls[0]["tls_cert"])
     key = serialization.load_pem_private_key(tls[0]["tls_key"].read_bytes(), None)
     locked = serialization.BestAvailableEncryption(b"secret")
@@ -570,12 +581,12 @@ def test_a_token_that_could_not_be_sent_is_refused_without_being_repeated(token)
         make_metadata(token)
 
 
-# --- what is no request ------------------------------------------------------------------------------------------------------
+# --- what is no request ---------------------------------------------------------------------------
 
 
 @in_loop
 async def test_bytes_that_are_no_request_are_invalid_and_change_nothing(tmp_path):
-    someone = Someone(plan_of(), 0).pull()
+    someone = Someone(agreement_of(), 0).pull()
     good = {
         "Join": someone.join().to_bytes(),
         "Sync": someone.upload().to_bytes(),
@@ -609,7 +620,9 @@ async def test_bytes_that_are_no_request_are_invalid_and_change_nothing(tmp_path
             huge = good["Sync"][:at] + sizes + good["Sync"][at + 8 :]
             assert (await running.refusal("Sync", huge, TOKENS[0]))[0] == "INVALID_ARGUMENT"
         assert (
-            await running.refusal("Sync", bytes(compute_largest_request(plan_of()) + 1), TOKENS[0])
+            await running.refusal(
+                "Sync", bytes(compute_largest_request(agreement_of()) + 1), TOKENS[0]
+            )
         )[0] == "RESOURCE_EXHAUSTED"
         assert state(running.ledger) == before
         assert (await running.call("Sync", good["Sync"], TOKENS[0])).merged
@@ -617,7 +630,10 @@ async def test_bytes_that_are_no_request_are_invalid_and_change_nothing(tmp_path
 
 @in_loop
 async def test_each_reason_to_refuse_has_its_code(tmp_path):
-    someone, other = Someone(plan_of(), 0).pull(), Someone(plan_of(horizon=4000), 0).pull()
+    someone, other = (
+        Someone(agreement_of(), 0).pull(),
+        Someone(agreement_of(horizon=4000), 0).pull(),
+    )
     async with serving(tmp_path) as running:
         upload = someone.upload()
         assert (await running.refusal("Sync", upload, TOKENS[0]))[
@@ -653,9 +669,11 @@ async def test_a_call_without_a_message_is_invalid(tmp_path):
 
 @in_loop
 async def test_there_are_no_rounds_in_an_epoch_that_is_over_either(tmp_path):
-    plan = Agreement.of(fsl.make("async", dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=None))
-    someone = Someone(plan, 0).pull(plan.algorithm(0).horizon)
-    async with serving(tmp_path, ledger=Ledger(tmp_path / "server.db", plan)) as running:
+    agreement = Agreement.of(
+        fsl.make("async", dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=None)
+    )
+    someone = Someone(agreement, 0).pull(agreement.algorithm(0).horizon)
+    async with serving(tmp_path, ledger=Ledger(tmp_path / "server.db", agreement)) as running:
         await running.join(someone)
         assert (await running.call("Sync", someone.upload(), TOKENS[0])).epoch == 1
         code, text = await running.refusal("Round", someone.report(), TOKENS[0])
@@ -667,13 +685,13 @@ async def test_there_are_no_rounds_in_an_epoch_that_is_over_either(tmp_path):
 async def test_serve_tells_its_address_and_stops_gracefully_when_it_is_cancelled(tmp_path):
     write_token_hashes(tmp_path / "tokens.json", TOKENS)
     addresses = asyncio.Queue()
-    with contextlib.closing(Ledger(tmp_path / "server.db", plan_of())) as ledger:
+    with contextlib.closing(Ledger(tmp_path / "server.db", agreement_of())) as ledger:
         listening = Listening(tokens=tmp_path / "tokens.json")
         running = asyncio.create_task(serve(ledger, listening, started=addresses.put_nowait))
         address = await addresses.get()
         async with grpc.aio.insecure_channel(parse_server_url(address)[0]) as channel:
             metadata = make_metadata(TOKENS[0])
-            data = Someone(plan_of(), 0).join().to_bytes()
+            data = Someone(agreement_of(), 0).join().to_bytes()
             assert (
                 JoinAnswer.from_bytes(
                     await channel.unary_unary(PATHS["Join"])(data, metadata=metadata)
@@ -687,11 +705,13 @@ async def test_serve_tells_its_address_and_stops_gracefully_when_it_is_cancelled
 
 
 @in_loop
-async def test_an_unforeseen_failure_is_told_without_details_and_logged_with_them(tmp_path, caplog):
+async def test_an_unexpected_failure_is_reported_without_details_and_logged_with_them(
+    tmp_path, caplog
+):
     async with serving(tmp_path) as running:
         running.ledger.join = None
-        told = await running.refusal("Join", Someone(plan_of(), 0).join(), TOKENS[0])
-        assert told == ("INTERNAL", "the server failed, its log says why")
+        refusal = await running.refusal("Join", Someone(agreement_of(), 0).join(), TOKENS[0])
+        assert refusal == ("INTERNAL", "the server failed; its log has the reason")
     (line,) = [
         line for record in caplog.records if (line := service_line(record))["event"] == "failed"
     ]
@@ -704,12 +724,12 @@ async def test_a_token_or_certificate_of_a_client_that_the_federation_has_not_le
 ):
     write_token_hashes(tmp_path / "more.json", TOKENS | {3: "token-of-3"})
     async with serving(tmp_path, tokens=tmp_path / "more.json") as running:
-        told = await running.refusal("Join", JoinRequest(3, bytes(16)), "token-of-3")
-        assert told == ("PERMISSION_DENIED", "there is no client 3: this federation has 0 to 2")
+        refusal = await running.refusal("Join", JoinRequest(3, bytes(16)), "token-of-3")
+        assert refusal == ("PERMISSION_DENIED", "there is no client 3: this federation has 0 to 2")
         assert running.ledger.clients() == {}
 
 
-# --- uploads go together -----------------------------------------------------------------------------------------------------
+# --- uploads go together --------------------------------------------------------------------------
 
 
 class Held(Ledger):
@@ -733,7 +753,7 @@ class Held(Ledger):
         if self.full:
             raise FULL
         if self.poison in self.batches[-1]:
-            raise OverflowError("a number that nobody thought of")
+            raise OverflowError("an unexpected number")
         return super().sync(requests)
 
     def hold(self):
@@ -752,8 +772,8 @@ async def queued(running, n):
 
 @in_loop
 async def test_uploads_that_come_during_a_commit_go_into_the_next_one_together(tmp_path):
-    ledger = Held(tmp_path / "server.db", plan_of())
-    people = everyone(plan_of())
+    ledger = Held(tmp_path / "server.db", agreement_of())
+    people = everyone(agreement_of())
     async with serving(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
         await running.join(*people)
         ledger.hold()
@@ -779,8 +799,8 @@ async def test_uploads_that_come_during_a_commit_go_into_the_next_one_together(t
 
 @in_loop
 async def test_a_call_that_is_given_up_is_merged_all_the_same_and_once(tmp_path):
-    ledger = Held(tmp_path / "server.db", plan_of())
-    people = everyone(plan_of())
+    ledger = Held(tmp_path / "server.db", agreement_of())
+    people = everyone(agreement_of())
     async with serving(tmp_path, ledger=ledger) as running:
         await running.join(*people)
         ledger.hold()
@@ -803,8 +823,8 @@ async def test_a_call_that_is_given_up_is_merged_all_the_same_and_once(tmp_path)
 
 @in_loop
 async def test_a_full_disk_is_told_logged_and_over_when_there_is_room(tmp_path, caplog):
-    ledger = Held(tmp_path / "server.db", plan_of())
-    someone = Someone(plan_of(), 0).pull()
+    ledger = Held(tmp_path / "server.db", agreement_of())
+    someone = Someone(agreement_of(), 0).pull()
     async with serving(tmp_path, ledger=ledger) as running:
         await running.join(someone)
         ledger.full, upload, before = True, someone.upload(), state(ledger)
@@ -827,8 +847,8 @@ async def test_a_full_disk_is_told_logged_and_over_when_there_is_room(tmp_path, 
 async def test_an_upload_on_which_the_server_fails_does_not_keep_others_from_being_merged(
     tmp_path, caplog
 ):
-    ledger = Held(tmp_path / "server.db", plan_of())
-    people = everyone(plan_of())
+    ledger = Held(tmp_path / "server.db", agreement_of())
+    people = everyone(agreement_of())
     async with serving(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
         await running.join(*people)
         ledger.poison = 1
@@ -849,8 +869,8 @@ async def test_an_upload_on_which_the_server_fails_does_not_keep_others_from_bei
 
 @in_loop
 async def test_a_client_with_too_many_calls_under_way_has_to_wait_and_others_do_not(tmp_path):
-    ledger = Held(tmp_path / "server.db", plan_of())
-    people = everyone(plan_of())
+    ledger = Held(tmp_path / "server.db", agreement_of())
+    people = everyone(agreement_of())
     async with serving(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
         await running.join(*people)
         ledger.hold()
@@ -871,8 +891,8 @@ async def test_a_client_with_too_many_calls_under_way_has_to_wait_and_others_do_
 
 @in_loop
 async def test_a_server_that_stops_finishes_the_commit_and_answers(tmp_path):
-    ledger = Held(tmp_path / "server.db", plan_of())
-    someone = Someone(plan_of(), 0).pull()
+    ledger = Held(tmp_path / "server.db", agreement_of())
+    someone = Someone(agreement_of(), 0).pull()
     async with serving(tmp_path, ledger=ledger) as running:
         await running.join(someone)
         ledger.hold()
@@ -888,8 +908,8 @@ async def test_a_server_that_stops_finishes_the_commit_and_answers(tmp_path):
 
 
 def test_the_answers_of_a_batch_are_written_once(tmp_path):
-    with contextlib.closing(Ledger(tmp_path / "server.db", plan_of())) as ledger:
-        ledger_answer = ledger.answer()
+    with contextlib.closing(Ledger(tmp_path / "server.db", agreement_of())) as ledger:
+        ledger_answer = ledger.answer_over()
     encoded = AnswerEncoder()
     answers = [SyncAnswer(0, 0, True, ledger_answer.download) for _ in range(3)]
     assert encoded(answers[0]) is encoded(answers[1]) is encoded(answers[2])
@@ -909,7 +929,7 @@ def test_the_answers_of_a_batch_are_written_once(tmp_path):
 @in_loop
 async def test_metrics_are_shown_on_http(tmp_path, caplog):
     caplog.set_level(logging.INFO, "fedsuplin.federation")
-    someone = Someone(plan_of(), 0).pull()
+    someone = Someone(agreement_of(), 0).pull()
     async with serving(tmp_path, metrics_address="127.0.0.1:0") as running:
         await running.join(someone)
         await running.call("Sync", someone.upload(), TOKENS[0])
@@ -928,16 +948,16 @@ async def test_metrics_are_shown_on_http(tmp_path, caplog):
     assert 'fedsuplin_call_seconds_count{method="Sync"} 1.0' in shown
 
 
-# --- rounds: those who sync together, without a network ----------------------------------------------------------------------
+# --- rounds: those who sync together, without a network -------------------------------------------
 
 
 class Table:
     """A barrier over a ledger, and people who have joined."""
 
-    def __init__(self, folder, plan=None, deadline=20.0):
-        self.plan = plan or plan_of("sync")
-        self.ledger = Ledger(folder / "server.db", self.plan)
-        self.people, self.deadline, self.trouble = everyone(self.plan), deadline, None
+    def __init__(self, folder, agreement=None, deadline=20.0):
+        self.agreement = agreement or agreement_of("sync")
+        self.ledger = Ledger(folder / "server.db", self.agreement)
+        self.people, self.deadline, self.trouble = everyone(self.agreement), deadline, None
         for each in self.people:
             self.ledger.join(each.number, each.join())
         self.begin()
@@ -967,7 +987,7 @@ class Table:
         (answer,) = await self.work(self.ledger.sync, [(number, request)])
         if isinstance(answer, Refused):
             raise answer
-        self.barrier.left([number], (self.ledger.epoch, self.ledger.round))
+        self.barrier.remove_clients([number], (self.ledger.epoch, self.ledger.round))
         return answer
 
     def restart(self):
@@ -986,12 +1006,12 @@ class Table:
     def leave(self, number, round_=0):
         (answer,) = self.ledger.sync([(number, self.people[number].upload(round_, leaving=True))])
         assert answer.merged
-        self.barrier.left([number], (self.ledger.epoch, self.ledger.round))
+        self.barrier.remove_clients([number], (self.ledger.epoch, self.ledger.round))
 
     def rejoin(self, number):
-        self.people[number] = Someone(self.plan, number, seed=1)
+        self.people[number] = Someone(self.agreement, number, seed=1)
         self.ledger.join(number, self.people[number].join(generation=2))
-        self.barrier.joined(number, self.people[number].session)
+        self.barrier.add_client(number, self.people[number].session)
 
 
 @contextlib.contextmanager
@@ -1004,13 +1024,13 @@ def table(*arguments, **options):
 
 
 async def settled():
-    """Everything has happened that does not wait for somebody."""
+    """Wait until only calls that wait for other clients are left."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 def of(answer):
-    """What a round's answer says: the round, whether uploads are wanted, whether there is a download."""
+    """The round of an answer, whether uploads are wanted, and whether it has a download."""
     return answer.round, answer.wanted, answer.download is not None
 
 
@@ -1026,7 +1046,7 @@ async def test_a_round_in_which_nobody_asks_ends_when_the_last_has_reported(tmp_
 
 
 @in_loop
-async def test_a_round_in_which_somebody_asks_merges_the_layers_that_were_asked_for_as_the_simulation_does(
+async def test_a_round_merges_the_layers_that_were_asked_for_as_the_simulation_does(
     tmp_path,
 ):
     with table(tmp_path) as at:
@@ -1047,10 +1067,8 @@ async def test_a_round_in_which_somebody_asks_merges_the_layers_that_were_asked_
             1,
             [0],
         )
-        server = fsl.Server(at.plan.algorithm(0))
-        meant = server.barrier(
-            [fsl.messages.Upload(**vars(each.upload) | {"asking": (0,)}) for each in uploads]
-        )
+        server = fsl.Server(at.agreement.algorithm(0))
+        meant = server.barrier([Upload(**vars(each.upload) | {"asking": (0,)}) for each in uploads])
         assert np.array_equal(answers[0].download.grams, meant.grams)
         assert np.array_equal(answers[0].download.moments, meant.moments)
         assert (at.ledger.round, at.ledger.n_syncs, at.ledger.communication) == (1, 1, 3)
@@ -1322,7 +1340,7 @@ async def test_a_session_that_ends_while_the_round_is_closed_is_refused_and_the_
         while at.barrier._closing is None:
             await asyncio.sleep(0)
         at.ledger.join(
-            2, Someone(at.plan, 2).join(generation=2)
+            2, Someone(at.agreement, 2).join(generation=2)
         )  # before the ledger's turn to close it
         assert [(await each).merged for each in uploads[:2]] == [True, True]
         with pytest.raises(Refused, match="this session is over"):
@@ -1386,7 +1404,7 @@ async def test_an_epoch_that_ends_because_somebody_leaves_is_told_to_those_who_w
 ):
     doubling = fsl.make("sync", dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=None)
     with table(tmp_path, Agreement.of(doubling)) as at:
-        at.people[2].pull(at.plan.algorithm(0).horizon)
+        at.people[2].pull(at.agreement.algorithm(0).horizon)
         waiting = [at.report(number) for number in those]
         await settled()
         at.leave(2)
@@ -1401,11 +1419,13 @@ async def test_an_epoch_that_ends_because_somebody_leaves_is_told_to_those_who_w
 
 
 class Walker(Someone):
-    """A client that plays rounds while everything around it fails now and then. It has made `pulls` in all, and knows of those
-    that are `left`, by layer, that the server has not got them."""
+    """A client that plays rounds while everything around it fails now and then.
+
+    It has made `pulls` in all. The server does not have those in `left`, by layer.
+    """
 
     def __init__(self, at, number, chance):
-        super().__init__(at.plan, number)
+        super().__init__(at.agreement, number)
         self.at, self.chance, self.round, self.pulls, self.left = at, chance, 0, 0, Counter()
 
     async def plays(self, rounds):
@@ -1449,11 +1469,9 @@ class Walker(Someone):
         layers = np.array(sorted(layer for layer in self.left if self.left[layer]), np.int64)
         pulls = np.array([self.left[layer] for layer in layers.tolist()], np.int64)
         grams = pulls[:, None] * np.eye(DIM)[np.triu_indices(DIM)] / DIM
-        upload = fsl.messages.Upload(
-            self.number, layers, grams, np.zeros((len(layers), DIM)), pulls
-        )
+        upload = Upload(self.number, layers, grams, np.zeros((len(layers), DIM)), pulls)
         return SyncRequest(
-            self.plan.fingerprint, self.session, self.sequence, 0, self.round, leaving, upload
+            self.agreement.fingerprint, self.session, self.sequence, 0, self.round, leaving, upload
         )
 
     async def asks(self, call):
@@ -1503,12 +1521,12 @@ async def test_whatever_fails_in_which_order_every_pull_is_merged_once(tmp_path,
         assert traces(at.ledger) - before == pytest.approx(40 * CLIENTS, abs=1e-9)
 
 
-# --- rounds over the network -------------------------------------------------------------------------------------------------
+# --- rounds over the network ----------------------------------------------------------------------
 
 
 @in_loop
 async def test_rounds_go_over_the_network_and_leaving_ends_the_waiting(tmp_path):
-    people = everyone(plan_of("sync"))
+    people = everyone(agreement_of("sync"))
     async with serving(tmp_path, "sync") as running, asyncio.TaskGroup() as group:
         await running.join(*people)
 
@@ -1519,14 +1537,16 @@ async def test_rounds_go_over_the_network_and_leaving_ends_the_waiting(tmp_path)
             ]
             return [group.create_task(call) for call in calls]
 
-        told = [
+        answers = [
             await call
             for call in each("Round", {one.number: one.pull().report(asking=[0]) for one in people})
         ]
-        assert [of(answer) for answer in told] == [(0, True, False)] * 3
-        told = [await call for call in each("Sync", {one.number: one.upload() for one in people})]
-        assert all(answer.merged for answer in told) and told[0].round == 1
-        for one, answer in zip(people, told, strict=True):
+        assert [of(answer) for answer in answers] == [(0, True, False)] * 3
+        answers = [
+            await call for call in each("Sync", {one.number: one.upload() for one in people})
+        ]
+        assert all(answer.merged for answer in answers) and answers[0].round == 1
+        for one, answer in zip(people, answers, strict=True):
             one.client.apply(answer.download)
         waiting = each("Round", {one.number: one.pull().report(1) for one in people[:2]})
         assert (
@@ -1541,20 +1561,20 @@ async def test_rounds_go_over_the_network_and_leaving_ends_the_waiting(tmp_path)
 
 @in_loop
 async def test_a_server_that_stops_does_not_wait_for_those_who_wait_for_others(tmp_path):
-    someone = Someone(plan_of("sync"), 0)
+    someone = Someone(agreement_of("sync"), 0)
     async with serving(tmp_path, "sync") as running:
         await running.join(someone)
         call = asyncio.create_task(running.refusal("Round", someone.report(), TOKENS[0]))
         while not running.service._barrier._waiting:
             await asyncio.sleep(0.001)
         await running.service.stop()
-        assert await call == ("UNAVAILABLE", "the server is going down: try again")
+        assert await call == ("UNAVAILABLE", "the server is stopping: try again")
 
 
-# --- commands ----------------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
-def told(*arguments, code=0):
+def run_command(*arguments, code=0):
     result = CliRunner(env={"COLUMNS": "100"}).invoke(
         root_command, [str(argument) for argument in arguments]
     )
@@ -1564,32 +1584,32 @@ def told(*arguments, code=0):
 
 def test_tokens_are_printed_and_only_their_hashes_are_in_the_file(tmp_path):
     file = tmp_path / "tokens.json"
-    lines = [line.split() for line in told("tokens", file, "--clients", 5).splitlines()]
+    lines = [line.split() for line in run_command("tokens", file, "--clients", 5).splitlines()]
     assert [number for number, _ in lines] == ["0", "1", "2", "3", "4"]
     assert all(len(token) >= 43 for _, token in lines) and len({token for _, token in lines}) == 5
     known = Tokens.read(file)
-    assert [known.client(token) for _, token in lines] == [0, 1, 2, 3, 4]
+    assert [known.find_client(token) for _, token in lines] == [0, 1, 2, 3, 4]
     assert not [token for _, token in lines if token in file.read_text()]
-    assert "--replace" in told("tokens", file, "--clients", 5, code=2)
-    assert [Tokens.read(file).client(token) for _, token in lines] == [0, 1, 2, 3, 4]
-    told("tokens", file, "--clients", 5, "--replace")
-    assert [Tokens.read(file).client(token) for _, token in lines] == [None] * 5
+    assert "--replace" in run_command("tokens", file, "--clients", 5, code=2)
+    assert [Tokens.read(file).find_client(token) for _, token in lines] == [0, 1, 2, 3, 4]
+    run_command("tokens", file, "--clients", 5, "--replace")
+    assert [Tokens.read(file).find_client(token) for _, token in lines] == [None] * 5
 
 
 def test_tokens_in_files_can_be_read_by_their_owner_only(tmp_path):
     file, folder = tmp_path / "tokens.json", tmp_path / "secrets"
-    shown = told("tokens", file, "--clients", 2, "--out", folder)
+    shown = run_command("tokens", file, "--clients", 2, "--out", folder)
     tokens = [(folder / f"client-{number}.token").read_text().strip() for number in range(2)]
-    assert [Tokens.read(file).client(token) for token in tokens] == [0, 1]
+    assert [Tokens.read(file).find_client(token) for token in tokens] == [0, 1]
     assert not [token for token in tokens if token in shown]
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in os.listdir(folder)} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     other = tmp_path / "other.json"
-    assert "already exists" in told("tokens", other, "--clients", 2, "--out", folder, code=2)
+    assert "already exists" in run_command("tokens", other, "--clients", 2, "--out", folder, code=2)
     assert not other.exists() and (folder / "client-0.token").read_text().strip() == tokens[0]
-    told("tokens", file, "--clients", 2, "--out", folder, "--replace")
-    assert [Tokens.read(file).client(token) for token in tokens] == [None, None]
-    assert Tokens.read(file).client((folder / "client-1.token").read_text().strip()) == 1
+    run_command("tokens", file, "--clients", 2, "--out", folder, "--replace")
+    assert [Tokens.read(file).find_client(token) for token in tokens] == [None, None]
+    assert Tokens.read(file).find_client((folder / "client-1.token").read_text().strip()) == 1
 
 
 SIZES = ("--dim", DIM, "--arms", ARMS, "--clients", CLIENTS)
@@ -1611,7 +1631,7 @@ SIZES = ("--dim", DIM, "--arms", ARMS, "--clients", CLIENTS)
 ])  # fmt: skip
 def test_serve_says_what_is_missing_or_wrong_and_leaves_no_store(tmp_path, arguments, meant):
     write_token_hashes(tmp_path / "tokens.json", TOKENS)
-    shown = told(
+    shown = run_command(
         "serve",
         *arguments,
         "--store",
@@ -1626,7 +1646,10 @@ def test_serve_says_what_is_missing_or_wrong_and_leaves_no_store(tmp_path, argum
 
 def test_without_grpc_help_is_there_and_serving_says_what_to_install(tmp_path):
     def without(*arguments):
-        code = f"import sys; sys.modules['grpc'] = None; from fedsuplin.cli.main import root_command; root_command({list(map(str, arguments))!r})"
+        code = (
+            "import sys; sys.modules['grpc'] = None; from fedsuplin.cli.main import root_command; "
+            f"root_command({list(map(str, arguments))!r})"
+        )
         return subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
         )
@@ -1686,7 +1709,7 @@ def stopped(running, number):
 
 @pytest.mark.posix
 def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
-    someone = Someone(plan_of(), 0).pull()
+    someone = Someone(agreement_of(), 0).pull()
     with (
         process(tmp_path, "async", *SIZES, "--horizon", 3000) as running,
         grpc.insecure_channel(running.target) as channel,
@@ -1700,7 +1723,7 @@ def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
         stopped(running, signal.SIGINT)
     with process(tmp_path, "async", *SIZES, "--horizon", 3000) as running:
         stopped(running, signal.SIGTERM)
-    shown = told(
+    shown = run_command(
         "serve",
         "sync",
         *SIZES,
@@ -1715,13 +1738,16 @@ def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
 
 @pytest.mark.posix
 def test_without_a_horizon_the_server_doubles_it(tmp_path):
-    someone = Someone(plan_of(), 0)
+    someone = Someone(agreement_of(), 0)
     with (
         process(tmp_path, "sync", *SIZES, "--first-horizon", 300) as running,
         grpc.insecure_channel(running.target) as channel,
     ):
-        plan = Agreement.from_spec(ask(channel, "Join", someone.join(), TOKENS[0]).spec)
-        assert plan.doubles and [plan.algorithm(epoch).horizon for epoch in (0, 1)] == [300, 600]
+        agreement = Agreement.from_spec(ask(channel, "Join", someone.join(), TOKENS[0]).spec)
+        assert agreement.doubles and [agreement.algorithm(epoch).horizon for epoch in (0, 1)] == [
+            300,
+            600,
+        ]
         stopped(running, signal.SIGTERM)
 
 
@@ -1731,7 +1757,7 @@ def test_when_the_disk_is_really_full_the_server_says_so_and_works_again_when_th
 ):
     import resource  # not everywhere
 
-    someone = Someone(plan_of(), 0).pull()
+    someone = Someone(agreement_of(), 0).pull()
     with (
         process(tmp_path, "async", *SIZES, "--horizon", 3000) as running,
         grpc.insecure_channel(running.target) as channel,

@@ -1,4 +1,4 @@
-"""The binary form of what crosses the network: read back as it was written, and nothing else is read at all."""
+"""The binary form of messages: read back as it was written, and refused if it is damaged."""
 
 import dataclasses
 import struct
@@ -117,7 +117,7 @@ def test_a_message_that_is_cut_short_or_too_long_is_refused(message, data):
     for wrong in (written[:cut], written + b"\0"):
         with pytest.raises(
             InvalidInput,
-            match="cut short|bytes too many|no message of fedsuplin|not JSON|bytes of",
+            match="cut short|bytes too many|not a message of fedsuplin|not JSON|bytes of",
         ):
             type(message).from_bytes(wrong)
 
@@ -135,17 +135,17 @@ def test_damaged_bytes_are_read_as_something_or_refused_and_never_anything_else(
     assert isinstance(read, type(message))
 
 
-def test_another_version_another_kind_and_no_message_at_all_are_told_apart():
+def test_another_version_another_kind_and_other_bytes_are_distinguished():
     written = JoinRequest(3, bytes(16)).to_bytes()
     with pytest.raises(
-        InvalidInput, match="is of version 7 of the messages, this fedsuplin speaks 1: upgrade"
+        InvalidInput, match="has version 7 of the messages, this fedsuplin reads version 1: upgrade"
     ):
         JoinRequest.from_bytes(HEAD.pack(b"FSLM", 7, 10) + written[HEAD.size :])
     with pytest.raises(
-        InvalidInput, match=r"a message of kind 10, where SyncRequest \(12\) was expected"
+        InvalidInput, match=r"a message of kind 10: SyncRequest \(12\) was expected"
     ):
         SyncRequest.from_bytes(written)
-    with pytest.raises(InvalidInput, match="no message of fedsuplin, where Upload was expected"):
+    with pytest.raises(InvalidInput, match="not a message of fedsuplin: Upload was expected"):
         Upload.from_bytes(b"GET / HTTP/1.1")
 
 
@@ -157,19 +157,19 @@ def test_a_message_can_not_name_more_memory_than_it_brings():
         Upload.from_bytes(head + struct.pack("<IIHH", 0, 1 << 15, 1 << 10, 0))
 
 
-def test_a_specification_that_is_no_object_is_refused():
+def test_a_specification_that_is_not_an_object_is_refused():
     download = Download(np.zeros(0, np.int64), np.zeros((0, 1)), np.zeros((0, 1)))
-    for spec, told in (
-        (b"[1]", "that is no object"),
+    for spec, words in (
+        (b"[1]", "that is not a JSON object"),
         (b"{oh", "that is not JSON"),
         (b"[" * 100_000, "that is not JSON"),
     ):
         body = (
             struct.pack("<QQQQI", 0, 0, 0, 1, len(spec)) + spec + download.to_bytes()[HEAD.size :]
         )
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=words):
             JoinAnswer.from_bytes(HEAD.pack(b"FSLM", VERSION, JoinAnswer.kind) + body)
-    with pytest.raises(InvalidInput, match="at most 1048576 are read"):
+    with pytest.raises(InvalidInput, match="more than 1048576"):
         JoinAnswer.from_bytes(
             HEAD.pack(b"FSLM", VERSION, 11) + struct.pack("<QQQQI", 0, 0, 0, 1, 2**31)
         )

@@ -1,4 +1,4 @@
-"""Live clients and a server: the same arms, layers and syncs as the simulation, through restarts, late answers and threads."""
+"""Live clients and a server choose and sync as the simulation does, also after restarts."""
 
 import re
 import threading
@@ -110,7 +110,7 @@ def test_clients_and_server_that_are_saved_and_loaded_again_and_again_change_not
         assert np.array_equal(plain[2].layer(layer)["gram"], again[2].layer(layer)["gram"])
 
 
-# --- late, out of order, never ---------------------------------------------------------------------------------------------
+# --- late, out of order, never --------------------------------------------------------------------
 
 
 def contexts(rng, n_arms=4, dim=3):
@@ -122,7 +122,7 @@ def contexts(rng, n_arms=4, dim=3):
 @given(seed=st.integers(0, 1000), name=st.sampled_from(["async", "fedlinucb", "variance"]))
 def test_the_servers_sums_are_those_of_all_observations_however_late_and_out_of_order(seed, name):
     rng = np.random.default_rng(seed)
-    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)  # sums can be told
+    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)  # so that sums differ
     clients, server = [fsl.Client(algorithm, client_id=i) for i in range(2)], fsl.Server(algorithm)
     waiting, under_way, gram, moment = [], {}, np.zeros((3, 3)), np.zeros(3)
     for _ in range(120):
@@ -185,7 +185,7 @@ def test_open_decisions_survive_a_save(tmp_path):
         loaded.observe(decisions[0], 0.9)
 
 
-# --- what is refused changes nothing ----------------------------------------------------------------------------------------
+# --- what is refused changes nothing --------------------------------------------------------------
 
 
 def knowledge(client):
@@ -249,7 +249,7 @@ def test_a_download_on_which_later_observations_do_not_fit_is_refused_whole():
     assert client.layer(0)["delta_moment"][0] == 1.6e308
 
 
-# --- threads ----------------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------
 
 
 def test_a_client_that_two_threads_use_loses_nothing():
@@ -266,7 +266,7 @@ def test_a_client_that_two_threads_use_loses_nothing():
                 if rng.random() < 0.05:
                     with syncing:
                         client.apply(server.merge(client.upload()))
-        except Exception as error:  # told below: a thread has nobody to raise to
+        except Exception as error:  # a thread cannot raise to the test: checked below
             failures.append(error)
 
     syncing = threading.Lock()  # one upload under way at a time
@@ -298,7 +298,7 @@ def test_one_algorithm_serves_many_runs_at_once():
     assert len(found) == 8 and all(np.array_equal(result.arms, alone.arms) for result in found)
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def refused(words, what, error=InvalidInput):
@@ -306,7 +306,7 @@ def refused(words, what, error=InvalidInput):
         what()
 
 
-def test_what_a_client_can_not_use_is_told():
+def test_a_client_reports_what_it_cannot_use():
     algorithm = fsl.make("async", **SIZES)
     client = fsl.Client(algorithm)
     good = contexts(np.random.default_rng(0))
@@ -350,7 +350,7 @@ def test_a_plugin_that_fails_in_a_live_client_is_named():
     )
     client = fsl.Client(fsl.make("async", **SIZES, weighting=lambda norm, sigma: -1.0))
     refused(
-        "gave a bad weight",
+        "returned a weight that is negative or not finite",
         lambda: client.observe(client.select(contexts(np.random.default_rng(0))), 0.1),
         PluginError,
     )
@@ -373,7 +373,7 @@ def test_a_policy_that_gives_no_arm_of_a_live_client_is_named_and_nothing_is_dec
     )
     for arm in (99, -1):
         policy.arm = arm
-        refused(re.escape("Outside() gave a bad choice"), lambda: client.select(good), PluginError)
+        refused(re.escape(f"Outside() chose {arm}"), lambda: client.select(good), PluginError)
     assert client.n_open == 0
     policy.arm = 2
     assert client.select(good) == fsl.Decision(0, 2, 0)
@@ -399,7 +399,7 @@ def test_estimates_that_overflow_with_a_context_choose_nothing():
 
 
 def test_what_was_gathered_must_fit_a_download_that_comes_by_itself():
-    """On A = 10¹² I an observation with a weight of 10¹² is nothing special; on A = 10⁻⁶ I it is all that there is."""
+    """A weight of 10¹² is harmless with A = 10¹² I, and swamps A = 10⁻⁶ I."""
     heavy = fsl.make(
         "async", **SIZES, ridge=1e-6, weighting=lambda norm, sigma: 1e12, trigger="never"
     )

@@ -1,1 +1,1 @@
-"""`fedsuplin demo federation`: a live federation on this machine, whose processes are killed now and then."""
+"""`fedsuplin demo federation`: a live federation whose processes are killed now and then."""

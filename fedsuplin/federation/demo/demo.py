@@ -27,10 +27,10 @@ from .screen import Screen, open_screen
 from .standing import ClientStanding
 from .world import ARMS, DIM, NOISE, World
 
-DEADLINE_SECONDS = 1.0  # seconds that clients who sync together wait for one that was killed
-SERVER_KILL_EVERY = 3  # of so many kills one is the server's
-DOWN_SECONDS = (0.5, 2.0)  # between a kill and the start that follows
-CALM_SECONDS = 1.5  # in which nobody is killed any more
+DEADLINE_SECONDS = 1.0  # that clients that sync together wait for one that was killed
+SERVER_KILL_EVERY = 3  # one in so many kills is the server's
+DOWN_SECONDS = (0.5, 2.0)  # between a kill and the next start
+CALM_SECONDS = 1.5  # at the end, without kills
 STOP_SECONDS = 5.0
 
 
@@ -45,7 +45,7 @@ def run_demo(
     console: Console,
     as_json: bool = False,
 ) -> bool:
-    """Play it, and say how it ended. Is what the server knows all that was observed, once?"""
+    """Run the demo, print how it ended, and return whether the server's sums are right."""
     for module in ("grpc", "grpc_health", "prometheus_client"):
         import_extra(module, "federation", "fedsuplin demo federation")
     world = World(variant, clients, pulls, seed)
@@ -69,11 +69,11 @@ def run_demo(
             print_json(summarize_outcome(demo, found))
         else:
             print_outcome(demo, found, console)
-    return found.right
+    return found.is_right
 
 
 def check_world(world: World) -> None:
-    """Can this variant be live, and are its sums those of x xᵀ and r x?"""
+    """Check that live clients can play the variant, and that its sums are those of x xᵀ and r x."""
     algorithm = make(
         world.variant,
         dim=DIM,
@@ -85,12 +85,13 @@ def check_world(world: World) -> None:
     check_live_algorithm(algorithm)
     if algorithm.spec["weighting"]["name"] != "unit":
         raise InvalidInput(
-            f"{world.variant} weighs what it observes, and the demo's own sums do not: take async, sync or fedlinucb"
+            f"{world.variant} weighs observations, and the demo's own sums do not: "
+            "use async, sync or fedlinucb"
         )
 
 
 class Demo:
-    """The federation: who is there, who is to be killed next, and who comes back."""
+    """A federation: its processes, which one is killed next, and which start again."""
 
     def __init__(
         self,
@@ -108,18 +109,19 @@ class Demo:
         self._processes: dict[str, Process] = {}
         self.clients = [ClientStanding() for _ in range(world.n_clients)]
         self.server, self.server_kills, self.address = "starting", 0, "127.0.0.1:0"
-        self._down: dict[str, float] = {}  # who was killed, and when it comes back
-        self._began: float | None = None  # with the first client
+        self._down: dict[str, float] = {}  # when a killed process starts again, by name
+        self._began: float | None = None  # when the first client started
         self._next_kill = float("inf")
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the first client started."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
-    # --- the story ---------------------------------------------------------------------------------------------------------
+    # --- the course of the demo -------------------------------------------------------------------
 
     def play(self) -> Reconciliation:
-        """From the first process to the last."""
+        """Run all processes to their end, and compare the server's sums with the clients' notes."""
         tokens = make_tokens(range(self.world.n_clients))
         write_token_hashes(self._folder / "tokens.json", tokens)
         for number, token in tokens.items():
@@ -127,13 +129,13 @@ class Demo:
         try:
             self._start("server")
             while self.server != "listening":
-                self._hear()
+                self._read_lines()
             for number in range(self.world.n_clients):
                 self._start(f"client {number}")
             while any(client.state != "done" for client in self.clients):
-                self._hear()
+                self._read_lines()
                 self._revive()
-                self._kill_somebody()
+                self._kill_if_due()
                 self.screen.show(self)
             self._stop_server()
         finally:
@@ -143,11 +145,15 @@ class Demo:
         return reconcile(self.world, self._folder)
 
     def _start(self, name: str) -> None:
-        number = None if name == "server" else int(name.split()[1])
-        arguments = self._server_arguments() if number is None else [self._told(number).to_json()]
+        """Start the process with this name."""
+        if name == "server":
+            arguments = self._server_arguments()
+        else:
+            arguments = [self._make_player_options(int(name.split()[1])).to_json()]
         self._processes[name] = Process(name, arguments, self._lines)
 
     def _server_arguments(self) -> list[str]:
+        """Return the arguments of `fedsuplin serve`."""
         world = self.world
         sizes = {
             "dim": DIM,
@@ -172,43 +178,48 @@ class Demo:
             *(word for name, value in given.items() for word in (f"--{name}", str(value))),
         ]
 
-    def _told(self, number: int) -> PlayerOptions:
+    def _make_player_options(self, number: int) -> PlayerOptions:
+        """Return the options of a client's process."""
         left = max(0.0, self.seconds - self.elapsed)
         return PlayerOptions(
             self.world, number, f"grpc://{self.address}", str(self._folder), os.getpid(), left
         )
 
     def _stop_server(self) -> None:
+        """Ask the server to stop, and wait for it."""
         process = self._processes["server"]
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
         self.server = "stopped"
 
-    # --- what processes say ------------------------------------------------------------------------------------------------
+    # --- lines from processes ---------------------------------------------------------------------
 
-    def _hear(self) -> None:
-        """All that was said in the meantime; a tenth of a second if it was nothing."""
+    def _read_lines(self) -> None:
+        """Handle all lines that have arrived; wait a tenth of a second if there are none."""
         if self._stopped.is_set():
             raise KeyboardInterrupt
         with contextlib.suppress(queue.Empty):
-            said = self._lines.get(timeout=0.1)
+            line = self._lines.get(timeout=0.1)
             while True:
-                self._heard(*said)
-                said = self._lines.get_nowait()
+                self._handle_line(*line)
+                line = self._lines.get_nowait()
 
-    def _heard(self, process: Process, stream: str, line: str | None) -> None:
+    def _handle_line(self, process: Process, stream: str, line: str | None) -> None:
+        """Handle a line of any process."""
         if process is not self._processes.get(process.name):
-            return  # was killed, and has said this before
+            return  # a line from before it was killed
         if process.name == "server":
-            self._server_said(process, stream, line)
+            self._handle_server_line(process, stream, line)
         else:
-            self._client_said(process, int(process.name.split()[1]), stream, line)
+            self._handle_client_line(process, int(process.name.split()[1]), stream, line)
 
-    def _server_said(self, process: Process, stream: str, line: str | None) -> None:
+    def _handle_server_line(self, process: Process, stream: str, line: str | None) -> None:
+        """Handle a line of the server: its address, or an event of its log."""
         if line is None:
             raise FederationError(
-                f"the server has ended by itself, with exit code {process.wait()}: {process.last_words}"
+                f"the server has ended by itself, with exit code {process.wait()}: "
+                f"{process.last_error}"
             )
         if stream == "out" and line.startswith("listening on "):
             self.address, again = (
@@ -221,54 +232,65 @@ class Demo:
                 "green",
             )
             return
-        said = parse_line(line)
-        if said.get("event") == "absent":
-            who = ", ".join(map(str, said["clients"]))
-            self.screen.event(f"round {said['round']} goes on without client {who}", "yellow")
-        elif said.get("event") == "refused":
+        event = parse_line(line)
+        if event.get("event") == "absent":
+            who = ", ".join(map(str, event["clients"]))
+            self.screen.event(f"round {event['round']} ends without client {who}", "yellow")
+        elif event.get("event") == "refused":
             self.screen.event(
-                f"server refuses client {said.get('client')}: {said.get('message')}", "red"
+                f"server refuses client {event.get('client')}: {event.get('message')}", "red"
             )
 
-    def _client_said(self, process: Process, number: int, stream: str, line: str | None) -> None:
+    def _handle_client_line(
+        self, process: Process, number: int, stream: str, line: str | None
+    ) -> None:
+        """Handle a line of a client: its status, or that it has started or ended."""
         standing = self.clients[number]
         if line is None:
-            self._ended(process, number)
+            self._handle_end(process, number)
             return
-        said = parse_line(line) if stream == "out" else {}
-        if said.get("event") == "status":
-            standing.update(said)
-        elif said.get("event") in ("started", "back"):
-            standing.state, standing.pulls = "playing", said["pulls"]
+        event = parse_line(line) if stream == "out" else {}
+        if event.get("event") == "status":
+            standing.update(event)
+        elif event.get("event") in ("started", "back"):
+            standing.state, standing.pulls = "playing", event["pulls"]
             if self._began is None:
-                self._began, self._next_kill = time.monotonic(), self._soon(self._kill_every)
-            if said["event"] == "back":
+                self._began, self._next_kill = (
+                    time.monotonic(),
+                    self._draw_next_kill(self._kill_every),
+                )
+            if event["event"] == "back":
                 kept = (
                     "nothing lost"
-                    if said["known"] == said["pulls"]
-                    else f"but knows of {said['known']}"
+                    if event["known"] == event["pulls"]
+                    else f"but it has {event['known']}"
                 )
-                self.screen.event(f"client {number} back, {said['pulls']:,} pulls, {kept}", "green")
+                self.screen.event(
+                    f"client {number} back, {event['pulls']:,} pulls, {kept}", "green"
+                )
 
-    def _ended(self, process: Process, number: int) -> None:
+    def _handle_end(self, process: Process, number: int) -> None:
+        """Handle the end of a client's process. An exit code other than 0 ends the demo."""
         code = process.wait()
         if code != 0:
             self.clients[number].state = "failed"
             raise FederationError(
-                f"client {number} has ended with exit code {code}: {process.last_words}"
+                f"client {number} has ended with exit code {code}: {process.last_error}"
             )
         self.clients[number].state = "done"
         self.screen.event(f"client {number} done, {self.clients[number].pulls:,} pulls", "cyan")
 
-    # --- misfortune --------------------------------------------------------------------------------------------------------
+    # --- kills ------------------------------------------------------------------------------------
 
-    def _soon(self, every: float) -> float:
+    def _draw_next_kill(self, every: float) -> float:
+        """Return the time of the next kill."""
         return time.monotonic() + every * self._random.uniform(0.7, 1.3) if every else float("inf")
 
-    def _kill_somebody(self) -> None:
+    def _kill_if_due(self) -> None:
+        """Kill a random process, if it is time."""
         if time.monotonic() < self._next_kill or self.elapsed > self.seconds - CALM_SECONDS:
             return
-        self._next_kill = self._soon(self._kill_every)
+        self._next_kill = self._draw_next_kill(self._kill_every)
         kills = self.server_kills + sum(client.kills for client in self.clients)
         alive = [
             f"client {number}"
@@ -281,15 +303,17 @@ class Demo:
             self._kill(self._random.choice(alive))
 
     def _kill(self, name: str) -> None:
+        """Kill a process, and draw when it starts again."""
         self._processes.pop(name).kill()
         self._down[name] = time.monotonic() + self._random.uniform(*DOWN_SECONDS)
         if name == "server":
             self.server, self.server_kills = "killed", self.server_kills + 1
         else:
-            self.clients[int(name.split()[1])].killed()
+            self.clients[int(name.split()[1])].mark_killed()
         self.screen.event(f"{name} killed", "bold red")
 
     def _revive(self) -> None:
+        """Start the killed processes whose time has come."""
         for name in [name for name, when in self._down.items() if when <= time.monotonic()]:
             del self._down[name]
             if name == "server":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reconciliation(NamedTuple):
-    """What the server's sums are, against what clients have noted."""
+    """The server's sums compared with the clients' notes."""
 
     noted: int
     merged: int
@@ -29,19 +29,20 @@ class Reconciliation(NamedTuple):
     communication: int
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
+        """Whether every reward is in the sums exactly once."""
         return self.noted == self.merged and self.worst <= 1e-9
 
 
 def reconcile(world: World, folder: Path) -> Reconciliation:
-    """The server's sums against those of all notes, layer by layer."""
+    """Compare the server's sums with those of all notes, layer by layer."""
     with contextlib.closing(Ledger(folder / "server.db")) as ledger:
         algorithm, noted, worst = ledger.algorithm, 0, 0.0
         grams = np.tile(algorithm.setting.ridge * np.eye(DIM), (algorithm.n_layers, 1, 1))
         moments = np.zeros((algorithm.n_layers, DIM))
         for number in range(world.n_clients):
             for note in read_notes(folder / f"client-{number}.notes"):
-                x = world.drawn(number, note["pull"])[0][note["arm"]]
+                x = world.draw_pull(number, note["pull"])[0][note["arm"]]
                 grams[note["layer"]] += np.outer(x, x)
                 moments[note["layer"]] += note["reward"] * x
                 noted += 1
@@ -55,7 +56,7 @@ def reconcile(world: World, folder: Path) -> Reconciliation:
 
 
 def summarize_outcome(demo: Demo, found: Reconciliation) -> dict[str, Any]:
-    """How it ended, as plain data."""
+    """Return how the demo ended, as plain data."""
     kills = {
         "client_kills": sum(client.kills for client in demo.clients),
         "server_kills": demo.server_kills,
@@ -65,23 +66,25 @@ def summarize_outcome(demo: Demo, found: Reconciliation) -> dict[str, Any]:
         "clients": demo.world.n_clients,
         "pulls_each": demo.world.n_pulls,
     }
-    return world | add_up_clients(demo) | kills | found._asdict() | {"right": found.right}
+    return world | add_up_clients(demo) | kills | found._asdict() | {"right": found.is_right}
 
 
 def print_outcome(demo: Demo, found: Reconciliation, console: Console) -> None:
+    """Print how the demo ended."""
     kills = sum(client.kills for client in demo.clients)
-    whole = (
-        not console.is_terminal
-    )  # in a file a line stays one; in a terminal it breaks between words
+    whole = not console.is_terminal  # lines are folded in a terminal only
+    totals = join_totals(describe_totals(demo)[:2])
     console.print(
-        f"\n{join_totals(describe_totals(demo)[:2])}; communication {found.communication:,} (the paper's count)",
-        soft_wrap=whole,
+        f"\n{totals}; communication {found.communication:,} (the paper's count)", soft_wrap=whole
     )
     console.print(
         f"clients were killed {format_times(kills)}, the server {format_times(demo.server_kills)}"
     )
-    both = f"{found.noted:,} rewards were observed, {found.merged:,} are in the server's sums, which are right to {found.worst:.0e}"
-    if found.right:
+    both = (
+        f"{found.noted:,} rewards were observed, {found.merged:,} are in the server's sums, "
+        f"which are right to {found.worst:.0e}"
+    )
+    if found.is_right:
         console.print(
             f"{both}: nothing was lost, nothing counted twice", style="bold green", soft_wrap=whole
         )

@@ -1,4 +1,4 @@
-"""A client process of the demo, which notes every reward before it observes it."""
+"""A client's process in the demo: it notes every reward in a file before it observes it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 
 from ..._shared.child_processes import end_with_parent
 from ...live.client import Client
+from ..connection import Connection, connect
 from .world import World
 
 REPORT_SECONDS, PATIENCE_SECONDS = 0.1, 60.0
-RECENT_PULLS = 100  # pulls
+RECENT_PULLS = 100  # over which the recent regret is averaged
 
 
 @dataclass(frozen=True)
 class PlayerOptions:
-    """All that a client process needs to know. The token is in a file, where others do not see it."""
+    """The options of a client's process. Its token is in a file that others cannot read."""
 
     world: World
     client_id: int
@@ -28,44 +29,46 @@ class PlayerOptions:
     folder: str
     parent: int
     seconds: float
-    """In which it shall be through."""
+    """In which it should finish."""
 
     def to_json(self) -> str:
+        """Return the options as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> PlayerOptions:
-        told = json.loads(text)
-        return cls(**told | {"world": World(**told["world"])})
+        """Read what `to_json` returned."""
+        options = json.loads(text)
+        return cls(**options | {"world": World(**options["world"])})
 
     def path(self, kind: str) -> Path:
+        """Return the client's file of a kind: token, db or notes."""
         return Path(self.folder) / f"client-{self.client_id}.{kind}"
 
 
 class Player:
-    """A client of the federation, and beside it, for comparison, one that is alone."""
+    """A client of the federation, and one on its own for comparison."""
 
-    def __init__(self, told: PlayerOptions) -> None:
-        self._told, self._world, self._theta = told, told.world, told.world.theta
-        self._alone = Client(told.world.alone())
+    def __init__(self, options: PlayerOptions) -> None:
+        self._options, self._world, self._theta = options, options.world, options.world.theta
+        self._alone = Client(options.world.make_lone_algorithm())
         self._regrets: deque[float] = deque(maxlen=RECENT_PULLS)
         self._sums = {"regret": 0.0, "uniform": 0.0, "alone": 0.0}
-        self._notes = read_notes(told.path("notes"))
+        self._notes = read_notes(options.path("notes"))
         for note in self._notes:
             self._count(note["pull"], note["arm"])
         self._next_report = 0.0
 
     def play(self) -> None:
-        from ..connection import connect
-
-        told, was_here = self._told, self._told.path("db").exists()
-        token = told.path("token").read_text().strip()
+        """Play all pulls that are left, and flush."""
+        options, was_here = self._options, self._options.path("db").exists()
+        token = options.path("token").read_text().strip()
         began = time.monotonic()
         with connect(
-            told.address,
-            client_id=told.client_id,
+            options.address,
+            client_id=options.client_id,
             token=token,
-            store=told.path("db"),
+            store=options.path("db"),
             wait=PATIENCE_SECONDS,
             timeout=2.0,
         ) as client:
@@ -75,18 +78,18 @@ class Player:
                 pulls=len(self._notes),
                 known=client.n_observed,
             )
-            with told.path("notes").open("a") as file:
+            with options.path("notes").open("a") as file:
                 while len(self._notes) < self._world.n_pulls:
                     self._pull(client, file)
                     self._report(client)
-                    left = told.seconds - (time.monotonic() - began)
+                    left = options.seconds - (time.monotonic() - began)
                     time.sleep(max(0.0, left / max(1, self._world.n_pulls - len(self._notes))))
             client.flush(PATIENCE_SECONDS)
             self._next_report = 0.0
             self._report(client)
 
-    def _settle(self, client: Any) -> None:
-        """What was under way when this client was killed: a reward that was noted is observed, a decision without one dropped."""
+    def _settle(self, client: Connection) -> None:
+        """Observe the noted rewards of open decisions, and drop the decisions without one."""
         noted = {note["id"]: note["reward"] for note in self._notes}
         for number in client.open:
             if number in noted:
@@ -94,9 +97,10 @@ class Player:
             else:
                 client.drop(number)
 
-    def _pull(self, client: Any, file: Any) -> None:
+    def _pull(self, client: Connection, file: Any) -> None:
+        """Choose an arm, note its reward in the file, and observe it."""
         pull = len(self._notes)
-        contexts, noise = self._world.drawn(self._told.client_id, pull)
+        contexts, noise = self._world.draw_pull(self._options.client_id, pull)
         decision = client.select(contexts)
         reward = float(contexts[decision.arm] @ self._theta + noise)
         note = {
@@ -113,7 +117,8 @@ class Player:
         self._count(pull, decision.arm)
 
     def _count(self, pull: int, arm: int) -> None:
-        contexts, noise = self._world.drawn(self._told.client_id, pull)
+        """Add a pull to the regrets, and let the lone client play it too."""
+        contexts, noise = self._world.draw_pull(self._options.client_id, pull)
         means = contexts @ self._theta
         decision = self._alone.select(contexts)
         self._alone.observe(decision, means[decision.arm] + noise)
@@ -125,7 +130,8 @@ class Player:
         ):
             self._sums[name] += float(means.max() - lost)
 
-    def _report(self, client: Any) -> None:
+    def _report(self, client: Connection) -> None:
+        """Print the status, if it is time."""
         if time.monotonic() >= self._next_report:
             self._next_report = time.monotonic() + REPORT_SECONDS
             lately = sum(self._regrets) / max(1, len(self._regrets))
@@ -139,7 +145,7 @@ class Player:
 
 
 def read_notes(path: Path) -> list[dict[str, Any]]:
-    """Whole lines; a kill may have cut the last one, which then was not observed either."""
+    """Return the notes. A last line that was cut by a kill is removed: it was not observed."""
     if not path.exists():
         return []
     text = path.read_text()
@@ -149,14 +155,16 @@ def read_notes(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def print_event(**told: Any) -> None:
-    print(json.dumps(told), flush=True)
+def print_event(**fields: Any) -> None:
+    """Print an event as a line of JSON."""
+    print(json.dumps(fields), flush=True)
 
 
 def main(arguments: list[str]) -> None:
-    told = PlayerOptions.from_json(arguments[0])
-    end_with_parent(told.parent)
-    Player(told).play()
+    """Play a client whose options are the first argument."""
+    options = PlayerOptions.from_json(arguments[0])
+    end_with_parent(options.parent)
+    Player(options).play()
 
 
 if __name__ == "__main__":

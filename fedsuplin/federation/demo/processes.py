@@ -19,10 +19,10 @@ Lines: TypeAlias = "queue.Queue[tuple[Process, str, str | None]]"
 
 
 class Process:
-    """A process whose lines come to a queue, as (process, stream, line); a line of None when it has said its last."""
+    """A process whose lines go to a queue as (process, stream, line); None is the end of output."""
 
     def __init__(self, name: str, arguments: list[str], lines: Lines) -> None:
-        self.name, self.last_words = name, "it said nothing"
+        self.name, self.last_error = name, "it printed no error"
         self._popen = subprocess.Popen(
             [*(SERVER_COMMAND if arguments[0] == "serve" else PLAYER_COMMAND), *arguments],
             stdin=subprocess.DEVNULL,
@@ -32,7 +32,7 @@ class Process:
             encoding="utf-8",
             errors="replace",
             env=os.environ | {"FEDSUPLIN_DEMO": str(os.getpid()), "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,  # Ctrl-C is for the demo, which ends them
+            start_new_session=True,  # Ctrl-C reaches the demo only, which ends them
         )
         streams = {"out": self._popen.stdout, "err": self._popen.stderr}
         self._readers = [
@@ -43,23 +43,26 @@ class Process:
             reader.start()
 
     def _read(self, stream: str, file: Any, lines: Lines) -> None:
+        """Put the lines of a stream into the queue."""
         with file:
             for line in file:
                 if stream == "err" and line.strip():
-                    self.last_words = line.strip()
+                    self.last_error = line.strip()
                 lines.put((self, stream, line.rstrip("\n")))
         if stream == "out":
             lines.put((self, stream, None))
 
     def kill(self) -> None:
+        """Kill the process, and wait for its end."""
         self._popen.kill()
         self.wait()
 
     def terminate(self) -> None:
+        """Ask the process to end."""
         self._popen.terminate()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code."""
+        """Wait for the end of the process, and return its exit code."""
         code = self._popen.wait(timeout)
         for reader in self._readers:
             reader.join()
@@ -67,16 +70,17 @@ class Process:
 
 
 def parse_line(line: str) -> dict[str, Any]:
+    """Return the JSON object in a line; empty if there is none."""
     try:
-        told = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 @contextlib.contextmanager
 def catch_stop_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM wait for a moment in which all processes are known, so that none is left behind."""
+    """Yield an event that Ctrl-C and SIGTERM set, so that no process is left behind."""
     stopped = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stopped.set())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .demo import Demo
 
 MOST_EVENTS_SHOWN = 12  # on the screen
-LINE_SECONDS = 2.0  # between lines, where nobody watches a screen
+LINE_SECONDS = 2.0  # between lines, where the output is not a terminal
 STATE_STYLES = {
     "playing": "green",
     "done": "cyan",
@@ -32,26 +32,29 @@ STATE_STYLES = {
 
 
 class Screen:
-    """Plain lines: events as they happen, and now and then how far it is."""
+    """Prints events as they happen, and the totals every few seconds, as plain lines."""
 
     def __init__(self, console: Console) -> None:
         self.console, self._next = console, time.monotonic() + LINE_SECONDS
 
     def event(self, text: str, style: str = "") -> None:
-        self._say(f"{time.strftime('%H:%M:%S')} {text}")
+        """Show an event."""
+        self._print(f"{time.strftime('%H:%M:%S')} {text}")
 
     def show(self, demo: Demo) -> None:
+        """Show the state of the demo."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_SECONDS
-            self._say(f"{time.strftime('%H:%M:%S')} {join_totals(describe_totals(demo))}")
+            self._print(f"{time.strftime('%H:%M:%S')} {join_totals(describe_totals(demo))}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
+        """Print a line at once."""
         self.console.print(text, soft_wrap=True)
         self.console.file.flush()
 
 
 class LiveScreen(Screen):
-    """A table that changes, for somebody who watches."""
+    """Shows a table that is redrawn in a terminal."""
 
     def __init__(self, console: Console, live: Live) -> None:
         super().__init__(console)
@@ -59,9 +62,11 @@ class LiveScreen(Screen):
         self._events: deque[Text] = deque(maxlen=MOST_EVENTS_SHOWN)
 
     def event(self, text: str, style: str = "") -> None:
+        """Show an event."""
         self._events.append(Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (text, style)))
 
     def show(self, demo: Demo) -> None:
+        """Show the state of the demo."""
         above = Group(
             make_headline(demo), "", make_clients_table(demo), "", make_totals_table(demo), ""
         )
@@ -71,6 +76,7 @@ class LiveScreen(Screen):
 
 @contextlib.contextmanager
 def open_screen(console: Console) -> Iterator[Screen]:
+    """Yield the screen that suits the console."""
     if not console.is_terminal:
         yield Screen(console)
         return
@@ -79,29 +85,34 @@ def open_screen(console: Console) -> Iterator[Screen]:
 
 
 def make_headline(demo: Demo) -> Text:
+    """Return the line above the tables."""
     world = demo.world
-    what = f"{world.variant}: {world.n_clients} clients, {world.n_pulls:,} pulls each, d={DIM}, K={ARMS}, noise {NOISE:g}"
+    what = (
+        f"{world.variant}: {world.n_clients} clients, {world.n_pulls:,} pulls each, "
+        f"d={DIM}, K={ARMS}, noise {NOISE:g}"
+    )
     return Text.assemble(
         ("a live federation on this machine  ", "bold"), what, f"  {demo.elapsed:.0f} s"
     )
 
 
 def make_clients_table(demo: Demo) -> Table:
+    """Return a table with one row per client."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("client", "state"):
         table.add_column(name, min_width=8)
-    for name in ("pulls", "regret", "a pull, lately", "syncs", "not uploaded", "killed"):
+    for name in ("pulls", "regret", "per recent pull", "syncs", "not uploaded", "killed"):
         table.add_column(name, justify="right", no_wrap=True)
     for number, client in enumerate(demo.clients):
-        told = client.numbers
+        numbers = client.numbers
         cells = [
             f"{client.pulls:,}",
-            f"{told.get('regret', 0):.1f}",
-            f"{told.get('lately', 0):.3f}",
+            f"{numbers.get('regret', 0):.1f}",
+            f"{numbers.get('lately', 0):.3f}",
         ]
         cells += [
             f"{client.count('syncs'):,.0f}",
-            f"{told.get('gathered', 0):.0f}",
+            f"{numbers.get('gathered', 0):.0f}",
             str(client.kills or ""),
         ]
         table.add_row(str(number), Text(client.state, STATE_STYLES[client.state]), *cells)
@@ -109,6 +120,7 @@ def make_clients_table(demo: Demo) -> Table:
 
 
 def make_totals_table(demo: Demo) -> Table:
+    """Return a table with the totals of all clients."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     for name, text in describe_totals(demo):
@@ -117,7 +129,7 @@ def make_totals_table(demo: Demo) -> Table:
 
 
 def describe_totals(demo: Demo) -> list[tuple[str, str]]:
-    """The same in words."""
+    """Return the totals of all clients as names and texts."""
     pulls, regret, uniform, alone, syncs, up, down = add_up_clients(demo).values()
     every = f", one in {pulls / syncs:.0f} pulls" if syncs else ""
     return [
@@ -136,8 +148,10 @@ def describe_totals(demo: Demo) -> list[tuple[str, str]]:
 
 
 def join_totals(named: list[tuple[str, str]]) -> str:
+    """Return totals as one line."""
     return "; ".join(f"{name} {text}" for name, text in named)
 
 
 def format_times(n: int) -> str:
+    """Return how often something happened, in words."""
     return {0: "never", 1: "once", 2: "twice"}.get(n, f"{n} times")

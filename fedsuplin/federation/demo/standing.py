@@ -1,4 +1,4 @@
-"""What the demo knows of each client and of all together."""
+"""What the demo knows about each client, and the totals of all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ClientStanding:
-    """A client, as far as it has told."""
+    """The last known state of a client."""
 
     state: str = "starting"
     pulls: int = 0
@@ -22,11 +22,13 @@ class ClientStanding:
 
     COUNTS = ("syncs", "bytes_up", "bytes_down")
 
-    def update(self, told: dict[str, Any]) -> None:
-        self.pulls, self.numbers = told["pulls"], told
-        self.state = "offline" if told["last_failure"] and not told["online"] else "playing"
+    def update(self, status: dict[str, Any]) -> None:
+        """Take a status that the client printed."""
+        self.pulls, self.numbers = status["pulls"], status
+        self.state = "offline" if status["last_failure"] and not status["online"] else "playing"
 
-    def killed(self) -> None:
+    def mark_killed(self) -> None:
+        """Note that the process was killed, and keep its counts."""
         self.state, self.kills = "killed", self.kills + 1
         self.earlier = {name: self.count(name) for name in self.COUNTS}
         self.numbers = {
@@ -34,11 +36,12 @@ class ClientStanding:
         }
 
     def count(self, name: str) -> float:
+        """Return a count over all processes of this client."""
         return self.earlier.get(name, 0) + self.numbers.get(name, 0)
 
 
 def add_up_clients(demo: Demo) -> dict[str, float]:
-    """What all clients together have come to."""
+    """Return the totals of all clients."""
     regrets = {
         name: sum(client.numbers.get(name, 0.0) for client in demo.clients)
         for name in ("regret", "uniform", "alone")

@@ -17,43 +17,43 @@ DIM, ARMS, NOISE = 10, 10, 0.5
 
 @dataclass(frozen=True)
 class World:
-    """What is played: contexts on the unit sphere, rewards θᵀx + noise; all of it a function of the seed, client and pull.
+    """Contexts on the unit sphere and rewards θᵀx + noise, functions of seed, client and pull.
 
     >>> world = World("async", n_clients=2, n_pulls=100, seed=0)
-    >>> bool((world.drawn(1, 7)[0] == world.drawn(1, 7)[0]).all())
+    >>> bool((world.draw_pull(1, 7)[0] == world.draw_pull(1, 7)[0]).all())
     True
     """
 
     variant: str
     n_clients: int
     n_pulls: int
-    """Of each client."""
+    """Per client."""
     seed: int
 
     @property
     def theta(self) -> Floats:
+        """The parameter that the clients learn."""
         drawn = np.random.default_rng([self.seed]).standard_normal(DIM)
         return drawn / np.linalg.norm(drawn)
 
-    def drawn(self, client_id: int, pull: int) -> tuple[Floats, float]:
-        """Contexts and noise of a pull."""
+    def draw_pull(self, client_id: int, pull: int) -> tuple[Floats, float]:
+        """Return contexts and noise of a pull."""
         rng = np.random.default_rng([self.seed, client_id, pull])
         contexts = rng.standard_normal((ARMS, DIM))
-        return contexts / np.linalg.norm(
-            contexts, axis=1, keepdims=True
-        ), NOISE * rng.standard_normal()
+        lengths = np.linalg.norm(contexts, axis=1, keepdims=True)
+        return contexts / lengths, NOISE * rng.standard_normal()
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Of `make`: the truth about the noise, where the variant wants to know it."""
+        """Keywords of `make`: the noise level, if the variant takes it."""
         return (
             {"noise_scale": NOISE}
             if "noise_scale" in list_keywords(compose_recipe(self.variant, {})[1])
             else {}
         )
 
-    def alone(self) -> Algorithm:
-        """The same algorithm for a client that has nobody to talk to, and decides from all that it has seen."""
+    def make_lone_algorithm(self) -> Algorithm:
+        """Return the same algorithm for a single client that never syncs."""
         alone: dict[str, Any] = {"n_clients": 1, "trigger": "never", "syncs": "one", "lazy": False}
         return make(
             self.variant, dim=DIM, n_arms=ARMS, horizon=self.n_pulls, **alone, **self.constants
