@@ -1,4 +1,4 @@
-"""Builds the compiled core. Everything that is not an extension module is declared in pyproject.toml."""
+"""Build the compiled core. Everything else is declared in pyproject.toml."""
 
 import multiprocessing
 import os
@@ -22,12 +22,11 @@ MODULES = [
     "measure",
     "draws",
 ]
-SHARED = (
-    "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once and not into every module
-)
+SHARED = "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once, not in every module
 
-# Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction set and picked at run time.
-# -fno-math-errno lets sqrt become one instruction; no flag here allows the compiler to reorder or drop arithmetic.
+# Portable code: no -march=native. The kernels in kernels.h are compiled once for each instruction
+# set, and the best one is picked at run time. -fno-math-errno lets sqrt become one instruction; no
+# flag here allows the compiler to reorder or drop arithmetic.
 MSVC = sys.platform == "win32"
 FLAGS = (
     ["/O2", "/fp:precise", "/utf-8"]
@@ -39,10 +38,11 @@ UNFUSED = [] if MSVC else ["-ffp-contract=off"]  # MSVC reads a pragma in draws_
 LINK = []
 BODIES = {"norms": "kernels"}  # whose kernels_*.h it includes; draws has its own
 
-# FEDSUPLIN_PLAIN=1 builds here what MSVC gets: the kernels without vectors as types. See docs/wheels.md.
+# FEDSUPLIN_PLAIN=1 builds what MSVC gets, the kernels without vector types: see docs/wheels.md.
 PLAIN = [("FEDSUPLIN_PLAIN", "1")] if os.environ.get("FEDSUPLIN_PLAIN") else []
 
-# bench/checks/sanitize builds with FEDSUPLIN_SANITIZE=1: every index is checked, and what C calls undefined ends the process.
+# bench/checks/sanitize builds with FEDSUPLIN_SANITIZE=1: every index is checked, and undefined
+# behaviour ends the process.
 SANITIZE = bool(os.environ.get("FEDSUPLIN_SANITIZE"))
 if SANITIZE:
     CHECKS = [
@@ -74,7 +74,8 @@ extensions.append(
     )
 )
 
-# All cores: compiling is most of what an installation from source takes. Cython forks, so only where forking is the usual way.
+# Compile on all cores: it is most of an installation from source. Cython forks its workers, so it
+# does so only where forking is the usual way to start a process.
 CORES = os.cpu_count() or 1
 FORKS = CORES if sys.platform == "linux" and multiprocessing.get_start_method() == "fork" else 0
 

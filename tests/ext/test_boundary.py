@@ -81,11 +81,11 @@ def test_the_fuzzer_reports_crashes_hangs_and_findings(monkeypatch, capsys):
     monkeypatch.setitem(fuzz.TARGETS, "badly", badly)
     monkeypatch.setattr(fuzz, "HANG", 0.5)
     assert fuzz.main(8, seed=0, only="badly") == 8
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "SystemError: worse than refused" in told
-        and "not finite" in told
-        and "CRASHED or hung" in told
+        "SystemError: worse than refused" in printed
+        and "not finite" in printed
+        and "CRASHED or hung" in printed
     )
 
 

@@ -731,8 +731,8 @@ def test_a_pickled_algorithm_plays_the_same_in_another_process(tmp_path):
         "print(fsl.run(*pickle.load(open(sys.argv[1], 'rb'))).regret[-1].hex())"
     )
     command = [sys.executable, "-c", code, tmp_path / "algorithm"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert told.strip() == fsl.run(algorithm, problem()).regret[-1].hex()
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == fsl.run(algorithm, problem()).regret[-1].hex()
 
 
 def test_a_bare_compiled_function_cannot_be_pickled_but_its_plugin_can():

@@ -25,7 +25,7 @@ SMALL = {"dim": 6, "n_arms": 5}
 def movies_of(problem, contexts):
     """Return the movies (rows of the features) that are the arms: pulls × arms."""
     row = {features.tobytes(): number for number, features in enumerate(problem._features)}
-    assert len(row) == problem.n_movies  # else arms can't be told apart
+    assert len(row) == problem.n_movies  # else two arms would look the same
     return np.array(
         [
             [row[arm.tobytes()] for arm in np.ascontiguousarray(pull.T[: problem.n_arms])]

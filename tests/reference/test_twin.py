@@ -352,15 +352,15 @@ class Heard:
 @pytest.mark.parametrize("variant", ["async", "sync"])
 def test_rules_get_the_same_arguments_from_both_twins(variant: str, lazy: bool) -> None:
     """Weights, triggers and arms could hide a small error, so the arguments are compared."""
-    told = []
+    outcomes = []
     for play in (fsl.run, run_reference):
         heard = Heard()
         algorithm, problem = synthetic(
             variant, weighting=heard, trigger=heard, lazy=lazy, horizon=400
         )
         play(algorithm, problem)
-        told.append(heard)
-    engine, twin = told
+        outcomes.append(heard)
+    engine, twin = outcomes
     assert len(engine.norms) == len(engine.gains) == 400
     np.testing.assert_allclose(engine.norms, twin.norms, rtol=1e-11)
     np.testing.assert_allclose(engine.gains, twin.gains, rtol=1e-9, atol=1e-13)

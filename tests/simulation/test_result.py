@@ -67,9 +67,9 @@ def damaged_files(result, folder):
 
 def test_damaged_and_foreign_files_are_refused(result, tmp_path):
     for name in damaged_files(result, tmp_path):
-        with pytest.raises(InvalidInput, match=f"{name} is not a") as told:
+        with pytest.raises(InvalidInput, match=f"{name} is not a") as raised:
             fsl.RunResult.load(tmp_path / name)
-        assert "unsafe" not in str(told.value) and "trust" not in str(told.value)
+        assert "unsafe" not in str(raised.value) and "trust" not in str(raised.value)
     with pytest.raises(FileNotFoundError):
         fsl.RunResult.load(tmp_path / "absent.npz")
 
@@ -133,14 +133,14 @@ def test_the_repr_of_a_result_is_a_summary(result):
 def test_a_result_notes_that_its_algorithm_assumes_too_much_noise():
     sizes = {"dim": 4, "n_arms": 5, "n_clients": 2, "horizon": 300}
     problem = fsl.SyntheticProblem(4, 5, 2, noise_scale=0.1)
-    wide, told = (
+    wide, given = (
         fsl.run(fsl.make("async", **sizes), problem),
         fsl.run(fsl.make("async", **sizes, noise_scale=0.1), problem),
     )
     assert "assumes a noise scale of 1, the problem's is 0.1" in repr(wide) and "\n" not in repr(
-        told
+        given
     )
-    assert told.regret[-1] == fsl.run("async", problem, horizon=300).regret[-1] < wide.regret[-1]
+    assert given.regret[-1] == fsl.run("async", problem, horizon=300).regret[-1] < wide.regret[-1]
     assert "noise scale" not in repr(fsl.run(fsl.make("async", **sizes, preset="theory"), problem))
     narrow = fsl.run(fsl.make("async", **sizes, noise_scale=0.01), problem)
     assert "the problem's noise scale is 0.1, the algorithm assumes 0.01" in narrow.departures
