@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedsuplin as fsl
+from fedsuplin.plugin import Chunk, Problem, Stream, hookimpl
 
 algorithm = fsl.make("async", dim=4, n_arms=5, n_clients=2, horizon=100, alpha_scale=0.5)
 assert_type(algorithm, fsl.Algorithm)
@@ -103,8 +104,8 @@ def fedsuplin_register_problems(register: Callable[[str, Any], None]) -> None:
 """
 
 
-def said(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
-    """What a tool says; its exit code is in the text when it is not 0."""
+def run_tool(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    """Run a tool, and return its output, with its exit code if that is not 0."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", *map(str, command)],
         cwd=cwd,
@@ -119,7 +120,7 @@ def said(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
 
 
 def test_mypy_finds_nothing(tmp_path):
-    assert said("mypy", "--cache-dir", tmp_path).startswith("Success: no issues found")
+    assert run_tool("mypy", "--cache-dir", tmp_path).startswith("Success: no issues found")
 
 
 def test_mypy_looks_at_both_packages_and_the_stubs(tmp_path):
@@ -135,7 +136,7 @@ def test_mypy_looks_at_both_packages_and_the_stubs(tmp_path):
     for file in ("fedsuplin/federation/plan.py", "plugins/noise.py", "ext/fedsuplin_ext/pool.pyi"):
         with (tmp_path / file).open("a", encoding="utf-8") as out:
             out.write(wrong)
-    found = said("mypy", "--cache-dir", tmp_path / "cache", cwd=tmp_path)
+    found = run_tool("mypy", "--cache-dir", tmp_path / "cache", cwd=tmp_path)
     assert sorted(
         re.findall(
             r"^([\w/.]+):\d+: error: Function is missing a type annotation", found, re.MULTILINE
@@ -149,7 +150,7 @@ def test_mypy_looks_at_both_packages_and_the_stubs(tmp_path):
 
 @pytest.mark.parametrize("command", [("check",), ("format", "--check")], ids=" ".join)
 def test_ruff_finds_nothing(command):
-    found = said("ruff", *command, "--no-cache", ".")
+    found = run_tool("ruff", *command, "--no-cache", ".")
     assert "exit code" not in found, found
 
 
@@ -175,7 +176,7 @@ def test_stubs_name_what_the_modules_have(tmp_path):
         "--ignore-unused-allowlist",
     )
     assert (
-        said("mypy.stubtest", *modules, *how)
+        run_tool("mypy.stubtest", *modules, *how)
         == f"Success: no issues found in {len(modules)} modules\n"
     )
 
@@ -228,7 +229,7 @@ def test_what_one_writes_with_fedsuplin_has_the_types_that_one_expects(tmp_path)
         )
     (tmp_path / "downstream.py").write_text(DOWNSTREAM, encoding="utf-8")
     how = ("--strict", "--config-file=", "--cache-dir", tmp_path / "cache")
-    found = said("mypy", *how, "downstream.py", cwd=tmp_path, PYTHONPATH=str(site))
+    found = run_tool("mypy", *how, "downstream.py", cwd=tmp_path, PYTHONPATH=str(site))
     assert found == "Success: no issues found in 1 source file\n"
 
 
