@@ -1421,7 +1421,7 @@ def test_another_kind_of_server_is_recognised(tmp_path):
     other = fsl.make("async", **SIZES, horizon=501)
     with (
         strange_server(good.to_bytes()) as address,
-        pytest.raises(FederationError, match="or other parameters, than was asked"),
+        pytest.raises(FederationError, match="or other parameters, than the one passed"),
     ):
         fsl.connect(
             address, client_id=0, token="token", algorithm=other
