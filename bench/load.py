@@ -1,15 +1,16 @@
-"""Load on a live server: 200 clients that sync 300 times a second together, then more and more, then 100 000 times.
+"""Load on a live server: 200 clients sync 300 times per second, then more, then 100 000 times.
 
 python bench/load.py                              all of it, some ten minutes
 python bench/load.py --rate 300 --seconds 10      one rate alone, without and with TLS
 python bench/load.py --syncs 20000                memory alone, over so many syncs
 
-The server is `fedsuplin serve` in a process of its own, on one core, with tokens and a store on a disk; the clients are 200
-connections of one process on another core, whose uploads have all layers and are made beforehand. The times at which they sync
-are chosen beforehand too, as a Poisson process, and a sync takes from that time to its answer: whatever waits anywhere counts.
-At the end of each server's life its store must have every upload exactly once, in its sums, pulls and counts. Prints what it
-measured, and fails if at 300 a second one sync in a hundred takes 100 ms or more, if memory has grown by more than 5 %, or if a
-sum is wrong.
+The server is `fedsuplin serve` in a process of its own, on one core, with tokens and a store on
+disk. The clients are 200 connections of one process on another core; their uploads hold all layers
+and are made beforehand. The times at which they sync are also drawn beforehand, as a Poisson
+process. A sync takes from its planned time to its answer, so waiting anywhere counts. When a server
+ends, its store must hold every upload exactly once, in its sums, pulls and counts. The script
+prints what it measured. It fails if one sync in a hundred takes 100 ms or more at 300 per second,
+if memory grows by more than 5 %, or if a sum is wrong.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ OPTIONS = [
 
 
 class Served:
-    """`fedsuplin serve` as a process, on the core that is named; its log and its store are in the folder."""
+    """`fedsuplin serve` as a process on one core, with its log and its store in a folder."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ def certificate(folder: Path) -> list[str]:
 
 
 class Session:
-    """One client: its connection, and uploads that it sends again and again, each time with the next number."""
+    """One client: its connection, and uploads that it sends repeatedly with new numbers."""
 
     def __init__(self, served: Served, client_id: int, algorithm) -> None:
         self.client_id, self.sequence, self.merged = client_id, 0, [0] * KINDS
@@ -274,7 +275,7 @@ class Measured:
     achieved: float
     took: list[float]
     late: list[float] = field(repr=False)
-    """How much after its time each was sent by a client that was free: what the clients' own process is to blame for."""
+    """Return how late each request of an idle client was sent: delays of the clients' process."""
     server: float
     """Share of a core."""
     clients: float
@@ -286,8 +287,10 @@ class Measured:
         return float(np.percentile(self.took, 100 * share, method="higher"))
 
     def disturbed(self) -> bool:
-        """Did the host take the cores away, or were the clients late themselves, though they had time to spare? Then it was not
-        the server that was measured."""
+        """Whether the host took cores away, or idle clients were late.
+
+        Then something other than the server was measured.
+        """
         return (
             self.stolen > STOLEN
             or self.clients < 0.8
@@ -303,9 +306,12 @@ class Measured:
             for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
         )
         return (
-            f"{self.asked:6.0f}/s asked {self.achieved:7.1f}/s done | {times} max {1000 * max(self.took):6.1f} ms | "
-            f"{self.per_commit:5.1f} uploads a commit | CPU: server {self.server:4.0%}, clients {self.clients:4.0%}, "
-            f"stolen {self.stolen:4.1%} (sent late: p99 {1000 * np.percentile(self.late, 99):.1f} ms)"
+            f"{self.asked:6.0f}/s asked {self.achieved:7.1f}/s done | "
+            f"{times} max {1000 * max(self.took):6.1f} ms | "
+            f"{self.per_commit:5.1f} uploads per commit | "
+            f"CPU: server {self.server:4.0%}, clients {self.clients:4.0%}, "
+            f"stolen {self.stolen:4.1%} "
+            f"(sent late: p99 {1000 * np.percentile(self.late, 99):.1f} ms)"
         )
 
 
@@ -352,7 +358,7 @@ async def paced(
 
 
 def stolen_seconds() -> float:
-    """Of all cores, since the machine was started: the eighth number of the first line is what the host gave to others."""
+    """Return the time that the host took from all cores so far: the eighth number of /proc/stat."""
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -375,7 +381,7 @@ def count(before: dict[str, float], after: dict[str, float], name: str) -> float
 
 
 def wrong_store(folder: Path, sessions: list[Session]) -> str:
-    """What of the store is not the sum of all uploads, each as often as it was sent; nothing if it is."""
+    """Describe where the store differs from the sum of all uploads; empty if it does not."""
     from fedsuplin.federation.ledger import Ledger
     from fedsuplin.live.uploads import pack_upper
 
@@ -428,7 +434,7 @@ async def loaded(
     dim: int = DIM,
     pin: bool = True,
 ):
-    """A server and its clients; when they have done what they were there for, the store is looked at."""
+    """Start a server and its clients, and check the store when they are done."""
     import fedsuplin as fsl
 
     algorithm = fsl.make("async", dim=dim, n_arms=ARMS, n_clients=n_clients, horizon=HORIZON)
@@ -452,9 +458,9 @@ async def loaded(
         wrong = f"the server ended with {code}" if code else wrong_store(Path(name), sessions)
         if wrong:
             found.append(wrong)
+        n_merged = sum(sum(each.merged) for each in sessions)
         print(
-            f"  the store: {wrong or f'each of {sum(sum(each.merged) for each in sessions)} uploads once, sums to 1e-9'}",
-            flush=True,
+            f"  the store: {wrong or f'each of {n_merged} uploads once, sums to 1e-9'}", flush=True
         )
 
 
@@ -464,7 +470,7 @@ async def loaded(
 async def until_too_slow(
     found: list[str], tls: bool, rates: tuple[float, ...], seconds: float
 ) -> None:
-    """Ever more syncs a second, until they take too long; the first rate is the one that must hold."""
+    """Raise the rate until syncs take too long. The first rate is the one that must hold."""
     print("TLS:" if tls else "plaintext:", flush=True)
     async with loaded(found, tls=tls) as (served, sessions):
         await at_full_speed(sessions, 5 * CLIENTS)  # warm
@@ -487,7 +493,7 @@ async def until_too_slow(
 async def undisturbed(
     served: Served, sessions: list[Session], rate: float, seconds: float
 ) -> Measured:
-    """Too slow while others took the cores says nothing: then it is measured again, a few times at most."""
+    """Measure a rate, a few times if others took the cores while it was too slow."""
     for seed in range(TRIES):
         measured = await paced(served, sessions, rate, seconds, seed)
         print(f"  {measured}", flush=True)
@@ -508,7 +514,8 @@ async def memory(found: list[str], n_syncs: int) -> None:
             done, sizes[until] = until, served.memory()
             rate = done / (time.perf_counter() - began)
             print(
-                f"  {until:7} syncs: {sizes[until]:6.1f} MB resident, {rate:5.0f} syncs a second so far",
+                f"  {until:7} syncs: {sizes[until]:6.1f} MB resident, "
+                f"{rate:5.0f} syncs per second so far",
                 flush=True,
             )
         growth = sizes[n_syncs] / sizes[first]
@@ -536,7 +543,8 @@ def machine() -> None:
             os.fsync(file.fileno())
         synced = (time.perf_counter() - began) / 50
     print(
-        f"Python {platform.python_version()}, grpc {grpc.__version__}, {cores} cores, load average {load:.2f} before it began; "
+        f"Python {platform.python_version()}, grpc {grpc.__version__}, {cores} cores, "
+        f"load average {load:.2f} before it began; "
         f"20 KB are on the disk in {1000 * synced:.2f} ms"
     )
     if load > 0.5:

@@ -1,14 +1,16 @@
-"""Faults thrown at a live federation: processes killed, answers lost, requests doubled, the network cut, the disk full.
+"""Faults in a live federation: killed processes, lost answers, a cut network, a full disk.
 
 python bench/checks/faults.py                          100 schedules, a quarter of an hour
 python bench/checks/faults.py --schedules 5 --seed 3   fewer, others
 python bench/checks/faults.py --only 17                one of them again
 
-A schedule has a server (`fedsuplin serve`, a process), clients (processes, each with a store), and between them a proxy that
-loses answers, doubles requests, brings some again much later, and cuts the network. Clients and server are killed (SIGKILL) and
-started again; the server's writes fail for a while. Every client writes down what it is about to observe before it does. At the
-end, when all have played and left, the server's sums of every layer must be those of all that was written down, to 1e-9: nothing
-lost, nothing doubled. Prints a line a schedule, and fails if one is wrong.
+A schedule has a server (`fedsuplin serve`, a process), clients (processes, each with a store), and
+between them a proxy that loses answers, doubles requests, repeats some much later, and cuts the
+network. Clients and server are killed (SIGKILL) and started again, and the server's writes fail for
+a while. Every client writes down what it is about to observe before it does. At the end, when all
+have played and left, the server's sums of every layer must be those of all that was written down,
+to 1e-9: nothing lost, nothing doubled. The script prints one line per schedule, and fails if one is
+wrong.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def contexts(rng: np.random.Generator) -> np.ndarray:
 
 
 def play(address: str, client_id: int, token: str, folder: str, n_pulls: int, seed: int) -> None:
-    """Play until so many rewards are written down, and enough has gone wrong; some come late and out of order. Then leave."""
+    """Play until enough rewards are written down and enough faults happened, then leave.
+
+    Some rewards come late and out of order.
+    """
     import fedsuplin as fsl
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -410,14 +415,16 @@ def main(schedules: list[int], seed: int, n_pulls: int, keep: str | None) -> int
             all_counts += schedule.counts
             faults = ", ".join(f"{count} {name}" for name, count in sorted(schedule.counts.items()))
             print(
-                f"{number:3} {schedule.variant:9} {problem or 'right'}  ({faults}; {time.monotonic() - start:.0f} s)",
+                f"{number:3} {schedule.variant:9} {problem or 'right'}  "
+                f"({faults}; {time.monotonic() - start:.0f} s)",
                 flush=True,
             )
             if problem and keep:
                 shutil.copytree(folder, Path(keep) / str(number), dirs_exist_ok=True)
     faults = ", ".join(f"{count} × {name}" for name, count in sorted(all_counts.items()))
     print(
-        f"{len(schedules)} schedules, {wrong} wrong, {(time.monotonic() - began) / 60:.1f} minutes: {faults}"
+        f"{len(schedules)} schedules, {wrong} wrong, "
+        f"{(time.monotonic() - began) / 60:.1f} minutes: {faults}"
     )
     return wrong
 

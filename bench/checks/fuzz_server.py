@@ -1,16 +1,19 @@
-"""Malformed requests, thrown at a live server: it stays up, refuses each with the right code, and nothing in it changes.
+"""Malformed requests to a live server: it stays up, refuses each rightly, and does not change.
 
 python bench/checks/fuzz_server.py                             100 000 requests, two minutes
 python bench/checks/fuzz_server.py --requests 5000 --seed 3    fewer, others
-python bench/checks/fuzz_server.py --seed 0 --only 4711        one request again, with what it was and what came back
+python bench/checks/fuzz_server.py --seed 0 --only 4711        one request again, with its answer
 
-The servers are `fedsuplin serve` in processes of their own: one for clients that sync one by one, one where they sync together,
-one that does not know its horizon and is in its second epoch. Clients have joined and synced, of the first and last all but two.
-Then come requests that are random, cut short, spoilt bit by bit or field by field, for other methods, with the tokens of others
-or none, too large, given up, or not gRPC at all. What each must be answered with is worked out here, without the server's code:
-one that by chance is in order, and so would rightly change something, is not sent, but spoilt further. Now and then, and at the
-end, the answers to joins and the whole store must be what they were, byte for byte, in the same process; and after all that the
-clients go on: their next uploads must be merged, to the right sums. Prints counts by status, and fails if anything was otherwise.
+The servers are `fedsuplin serve` in processes of their own: one whose clients sync one by one, one
+whose clients sync together, and one with an unknown horizon in its second epoch. Clients have
+joined and synced; of the first and the last server all but two. Then come requests that are random,
+cut short, damaged bit by bit or field by field, for other methods, with the tokens of others or
+none, too large, given up, or not gRPC at all. The right answer to each is worked out here, without
+the server's code. A request that happens to be valid, and so would change something, is not sent
+but damaged further. Now and then, and at the end, the answers to joins and the whole store must
+be what they were, byte for byte, in the same process. After all that the clients continue: their
+next uploads must be merged, to the right sums. The script prints counts by status, and fails if
+anything was otherwise.
 """
 
 from __future__ import annotations
@@ -153,7 +156,7 @@ class Expected:
         self.merged: dict[int, bytes] = {}  # by client, its last upload
 
     def codes(self, client_id: int | None, method: str, data: bytes) -> set[str] | None:
-        """Which status codes are right. None: it is in order, and would rightly change something."""
+        """Return the right status codes; none if it is valid and would change something."""
         if client_id is None:
             return {WHO}
         fields = read(method, data)
@@ -286,7 +289,10 @@ class Genuine:
         return data
 
     def was_merged(self, client_id: int, layers: list[int]) -> None:
-        """Into these layers; what a synchronous server was not asked for stays with the client, and is not played with here."""
+        """Return an upload for these layers.
+
+        What a synchronous server did not ask for stays with the client, and is not used here.
+        """
         data, grams, moments, pulls = self.pending.pop(client_id)
         self.grams[layers] += grams[layers]
         self.moments[layers] += moments[layers]
@@ -403,7 +409,7 @@ def field_spoilt(r: random.Random, data: bytes) -> bytes:
 
 
 def numbers_spoilt(r: random.Random, data: bytes) -> bytes:
-    """Layers, counts, matrices and vectors of an upload; other requests have none, and lose a field."""
+    """Damage layers, counts, matrices or vectors of an upload; other requests lose a field."""
     fields = read("Sync", data)
     if fields is None:
         return field_spoilt(r, data)
@@ -605,7 +611,10 @@ class Case:
 
     def __str__(self) -> str:
         shown = self.data[:100].hex() + "…" * (len(self.data) > 100)
-        return f"{self.how}: {self.path[:100]} of client {self.client_id}, {len(self.data)} bytes {shown}, to be {self.codes}"
+        size = f"{len(self.data)} bytes {shown}"
+        return (
+            f"{self.how}: {self.path[:100]} of client {self.client_id}, {size}, to be {self.codes}"
+        )
 
 
 class Fuzz:
@@ -652,7 +661,7 @@ class Fuzz:
         return await self.channel.unary_unary(SERVICE + method)(data, metadata=metadata, timeout=30)
 
     async def begin(self) -> None:
-        """Clients join and sync: one by one, or in a round; then one of those sends its last upload."""
+        """Let clients join and sync, one by one or in a round; one then sends its last upload."""
         for client_id in self.comers:
             await self.call(client_id, "Join", self.genuine.join(client_id))
             self.expected.sessions[client_id], self.expected.sequences[client_id] = (
@@ -711,7 +720,10 @@ class Fuzz:
         self.expected.round, self.expected.uploading = self.expected.round + 1, False
 
     def make_templates(self) -> None:
-        """By client, what is spoilt: its join, its next upload (most often, as there is most to it), its last, its round."""
+        """Return by client what is damaged: its join, its next or last upload, its round.
+
+        The next upload comes most often, as it has the most fields.
+        """
         self.templates = {}
         for number in range(CLIENTS):
             join, new = self.genuine.join(number), self.genuine.sync(number)
@@ -742,7 +754,8 @@ class Fuzz:
     async def check(self, sent: range) -> None:
         if self.served.process.poll() is not None:
             raise SystemExit(
-                f"{self.variant}: THE SERVER HAS ENDED, with {self.served.process.returncode}, in {sent}"
+                f"{self.variant}: THE SERVER HAS ENDED, with "
+                f"{self.served.process.returncode}, in {sent}"
             )
         for name, value in (await self.state()).items():
             if value != self.before[name]:
@@ -778,7 +791,11 @@ class Fuzz:
     # --- fire -------------------------------------------------------------------------------------
 
     async def run(self, first: range, second: range) -> None:
-        """In two parts: in the second, those who sync together have reported their round, and their uploads are awaited."""
+        """Send the requests in two parts.
+
+        In the second, clients that sync together have reported their round, and the server waits
+        for their uploads.
+        """
         import grpc
 
         try:
@@ -825,7 +842,7 @@ class Fuzz:
             print(f"{self.variant}: {code} ({details}) to {case}")
 
     def wrong_answer(self, case: Case, answer: bytes) -> str:
-        """To requests that are in order and change nothing: a join again, an upload again, what is for a round that is over."""
+        """Send valid requests that change nothing: repeated joins, uploads and past rounds."""
         fields = read(case.method, case.data)
         is_there = case.method == "Join" and fields["session"] == self.expected.sessions.get(
             fields["client_id"]
@@ -919,7 +936,8 @@ def main(requests: int, seed: int, only: int | None = None) -> int:
         print(line)
     minutes = (time.perf_counter() - began) / 60
     print(
-        f"{sum(counts.values())} requests of seed {seed} in {minutes:.1f} minutes: {len(findings)} findings"
+        f"{sum(counts.values())} requests of seed {seed} in {minutes:.1f} minutes: "
+        f"{len(findings)} findings"
     )
     return len(findings)
 

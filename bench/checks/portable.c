@@ -1,8 +1,8 @@
-/* The C of the core by itself, for compilers and CPUs that have no Python here: bench/checks/portable compiles and runs it, and
- * tests/test_plain.py loads its plain form beside the usual build.
+/* The C of the core by itself, for compilers and CPUs that have no Python here.
  *
- * As a program it prints the first normals of one fixed state, whose bits must be the same everywhere, and checks each set of
- * kernels against loops that nobody optimised.
+ * bench/checks/portable compiles and runs it, and tests/ext/test_plain_kernels.py loads its plain
+ * form beside the usual build. As a program it prints the first normals of one fixed state, whose
+ * bits must be the same everywhere, and checks each set of kernels against simple loops.
  */
 #include <stdio.h>
 
@@ -18,17 +18,24 @@
 EXPORT const fsl_kernel_set *portable_kernels(const char *name);
 EXPORT int portable_wide(void);
 EXPORT void portable_normals(int wide, uint64_t *state, double *out, ptrdiff_t n);
-EXPORT void portable_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out);
-EXPORT uint64_t portable_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys, int n_keys);
+EXPORT void portable_scale_columns(int wide, const double *raw, const double *lengths, int d,
+                                   int n_arms, int lanes, double *out);
+EXPORT uint64_t portable_permuted(uint64_t x, uint64_t size, int left, int right,
+                                  const uint64_t *keys, int n_keys);
 
 const fsl_kernel_set *portable_kernels(const char *name) { return fsl_kernels_named(name); }
 int portable_wide(void) { return fsl_draws_wide(); }
-void portable_normals(int wide, uint64_t *state, double *out, ptrdiff_t n) { fsl_normals(wide, state, out, n); }
-void portable_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms, int lanes, double *out)
+void portable_normals(int wide, uint64_t *state, double *out, ptrdiff_t n)
+{
+    fsl_normals(wide, state, out, n);
+}
+void portable_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms,
+                            int lanes, double *out)
 {
     fsl_scale_columns(wide, raw, lengths, d, n_arms, lanes, out);
 }
-uint64_t portable_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys, int n_keys)
+uint64_t portable_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys,
+                           int n_keys)
 {
     return fsl_permuted(x, size, left, right, keys, n_keys);
 }
@@ -69,10 +76,11 @@ static double worst(double found, double expected, double so_far)
     return off > so_far ? off : so_far;
 }
 
-/* The largest relative difference between a set of kernels and plain sums, on a well-conditioned matrix. */
+/* The largest relative difference between a set of kernels and plain sums. */
 static double difference(const fsl_kernel_set *k, const double *numbers)
 {
-    static double A[D * LD], P[D * LD], X[D * LANES], theta[LD], y[LD], u[LD], width[LANES], estimate[LANES];
+    static double A[D * LD], P[D * LD], X[D * LANES], theta[LD], y[LD], u[LD];
+    static double width[LANES], estimate[LANES];
     double off = 0.0, log_det;
     memset(A, 0, sizeof A);
     memset(theta, 0, sizeof theta);
@@ -121,7 +129,8 @@ int main(void)
     int failed = 0;
     for (int wide = 0; wide <= fsl_draws_wide(); wide++) {
         draw(wide, normals);
-        printf("%s draws %08x%08x, the first %a\n", wide ? "wide" : "generic", (unsigned)(fingerprint(normals, NORMALS) >> 32),
+        printf("%s draws %08x%08x, the first %a\n", wide ? "wide" : "generic",
+               (unsigned)(fingerprint(normals, NORMALS) >> 32),
                (unsigned)fingerprint(normals, NORMALS), normals[0]);
     }
     for (int i = 0; i < 2; i++) {

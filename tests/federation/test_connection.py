@@ -152,7 +152,7 @@ class Hub:
             self._new_round()
 
     def deadline(self):
-        """Nobody waits any longer for who has not come."""
+        """End the wait for clients that have not come."""
         self.expected = set(self.reports)
         if self.asked is not None:
             for client_id in self.reports.keys() - self.uploads.keys():
