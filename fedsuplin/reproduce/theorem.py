@@ -314,7 +314,8 @@ def judge_layers_reached(last: HorizonRuns) -> Verdict:
         "the horizon is long enough for the layers past the first",
         "ours",
         last.sigma,
-        f"computed, not counted: layer 0 needs about d (α_0/w̄_0)² = {format_number(share)} T pulls "
+        "computed, not counted: layer 0 needs about "
+        f"d (α_0/w̄_0)² = {format_number(share)} T pulls "
         f"at T = {format_compact(last.T)}{ends}",
         outcome,
     )

@@ -552,7 +552,8 @@ def test_a_file_of_tokens_that_is_none_is_refused_without_telling_what_is_in_it(
 
 
 @pytest.mark.parametrize(("address", "words"), [
-    ("http://localhost:1", "must be grpcs://"), ("localhost:1", "must be grpcs://"), (5, "must be grpcs://"),
+    ("http://localhost:1", "must be grpcs://"), ("localhost:1", "must be grpcs://"),
+    (5, "must be grpcs://"),
     ("grpc://example.org:1", "not a loopback"),
     ("grpcs://example.org", "HOST:PORT"), ("grpcs://a b:1", "HOST:PORT"),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""The weighting in compiled form: fedsuplin's own formula for a known σ, on a σ that is estimated."""
+"""The weighting in compiled form: fedsuplin's formula for a known σ, with an estimated σ."""
 
 from libc.math cimport sqrt
 
@@ -6,8 +6,14 @@ from fedsuplin_ext.formulas cimport inverse_variance
 from fedsuplin_ext.signatures cimport stateful_weight_function
 
 
-cdef double estimated(double norm, double sigma, double residual, double* state, void* user) noexcept nogil:
-    """`user` points to γ, ρ (as `inverse_variance` has them), R and the window; `state` to the pulls and the mean square."""
+cdef double estimated(
+    double norm, double sigma, double residual, double* state, void* user
+) noexcept nogil:
+    """Return the weight of an observation, and learn from its residual.
+
+    `user` points to γ, ρ (as `inverse_variance` has them), R and the window; `state` to the number
+    of pulls and the mean square.
+    """
     cdef double* parameters = <double*>user
     cdef double weight
     if state[0] == 0.0:
