@@ -103,7 +103,7 @@ def test_tokens_prints_the_documented_keys(numbers, tmp_path):
     printed = numbers("tokens", tmp_path / "t.json", "--clients", "2")
     assert set(printed) == documented("tokens") == {"file", "tokens", "files"}
     known = Tokens.read(tmp_path / "t.json")
-    assert [known.client(printed["tokens"][name]) for name in ("0", "1")] == [0, 1]
+    assert [known.find_client(printed["tokens"][name]) for name in ("0", "1")] == [0, 1]
     assert printed["files"] == {}
     printed = numbers(
         "tokens", tmp_path / "t.json", "--clients", "2", "--out", tmp_path / "secrets", "--replace"
