@@ -14,7 +14,7 @@ from .._shared.checks import check_positive_integer
 from .._shared.terminal import make_console, print_json
 from ..study.comparison import Comparison, compare
 from .build import BUILD_KEYWORDS, build_comparison
-from .completing import complete_variants
+from .completers import complete_variants
 from .exit_codes import INTERRUPTED
 from .manuals import COMPARE
 from .options import (
@@ -27,11 +27,11 @@ from .options import (
 from .output import (
     check_folder,
     format_value_and_error,
-    make_progress_bar,
     make_table,
     print_notices_and_files,
     write_figure,
 )
+from .progress import make_progress_bar
 from .sections import SectionedCommand, add_options, make_option_factory
 
 _comparing_option = make_option_factory("Comparing")

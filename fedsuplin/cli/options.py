@@ -13,7 +13,7 @@ import click
 from ..contracts.variant import PRESETS, SYNCS
 from ..errors import InvalidInput
 from ..problems.synthetic import CONTEXT_LAWS
-from .completing import make_name_completer, make_word_completer
+from .completers import make_name_completer, make_word_completer
 from .sections import Decorator, add_options, make_option_factory
 
 DEFAULT_BUDGET = 50.0

@@ -17,7 +17,7 @@ from rich.text import Text
 from .._shared.terminal import make_console, print_json
 from ..errors import PluginWarning
 from ..registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, plugins
-from .completing import describe_plugin
+from .completers import describe_plugin
 from .manuals import PLUGINS, PLUGINS_NEW
 from .options import JSON_OPTION, output_option
 from .output import make_table

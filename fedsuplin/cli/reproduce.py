@@ -19,7 +19,8 @@ from ..reproduce.verdicts import FAILS, HOLDS, OPEN
 from .exit_codes import INTERRUPTED
 from .manuals import REPRODUCE
 from .options import BACKEND_OPTIONS, make_markdown_option, make_output_options
-from .output import check_folder, make_table, open_sweep_bar
+from .output import check_folder, make_table
+from .progress import open_sweep_bar
 from .sections import SectionedCommand, add_options, make_option_factory
 
 VERDICT_STYLES = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}

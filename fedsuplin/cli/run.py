@@ -23,7 +23,7 @@ from ..errors import FedsuplinError, InterruptedRun, InvalidInput
 from ..simulation.result import RunResult
 from ..simulation.runner import run
 from .build import SYNTHETIC_KEYWORDS, build_problem_and_algorithm
-from .completing import complete_variants, make_word_completer
+from .completers import complete_variants, make_word_completer
 from .exit_codes import INTERRUPTED
 from .manuals import RUN
 from .options import (
@@ -38,12 +38,8 @@ from .options import (
     parse_number_or_word,
     parse_whole_number_if_given,
 )
-from .output import (
-    check_folder,
-    make_progress_bar,
-    print_notices_and_files,
-    write_figure,
-)
+from .output import check_folder, print_notices_and_files, write_figure
+from .progress import make_progress_bar
 from .run_table import make_run_table
 from .sections import SectionedCommand, add_options
 

@@ -21,7 +21,7 @@ from ..federation.agreement import Agreement
 from ..federation.credentials import Listening
 from ..federation.ledger import Ledger
 from .build import build_live_algorithm
-from .completing import complete_variants
+from .completers import complete_variants
 from .manuals import SERVE
 from .options import (
     FILE_PATH,

@@ -21,10 +21,10 @@ from .output import (
     check_folder,
     format_value_and_error,
     make_table,
-    open_sweep_bar,
     print_notices_and_files,
     write_figure,
 )
+from .progress import open_sweep_bar
 from .sections import SectionedCommand, add_options
 
 MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # on the screen; the files have all of them

@@ -15,7 +15,7 @@ from ..contracts.variant import AXES, PRESETS, SYNCS
 from ..errors import FedsuplinError
 from ..registry import Registry, plugins
 from .build import build_problem_and_algorithm, read_build_defaults
-from .completing import complete_variants
+from .completers import complete_variants
 from .manuals import VARIANTS
 from .options import JSON_OPTION, SIZE_OPTIONS
 from .output import describe_parts, make_table
