@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -55,3 +56,15 @@ def convert_to_strict_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def convert_to_lists(values: Any) -> Any:
+    """Return an array as nested lists, for a specification; None stays None."""
+    return None if values is None else np.asarray(values, dtype=float).tolist()
+
+
+def collect_fields(part: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that make it again."""
+    return {
+        field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init
+    }

@@ -11,7 +11,8 @@ from ..algorithm.algorithm import Algorithm
 from ..algorithm.assembling import assemble_algorithm
 from ..algorithm.composing import compose_recipe, list_keywords
 from ..algorithm.doubling import FIRST_EPOCH_PULLS, Doubling
-from ..algorithm.making import assemble_for, list_suitable_variants, needs_fixed_arms
+from ..algorithm.making import make_from_recipe
+from ..algorithm.suitable_variants import list_suitable_variants, needs_fixed_arms
 from ..contracts.problem import Problem
 from ..contracts.variant import PARTS, Variant
 from ..errors import InvalidInput
@@ -61,7 +62,7 @@ def build_problem_and_algorithm(variant: str, given: dict[str, Any]) -> tuple[Pr
     keywords["preset"] = given["preset"]
     with name_options_in_errors(BUILD_KEYWORDS):
         horizon = problem.horizon or check_positive_integer("horizon", given["horizon"])
-        return problem, assemble_for(name, recipe, problem, horizon, keywords)
+        return problem, make_from_recipe(name, recipe, problem, horizon, keywords)
 
 
 def build_comparison(

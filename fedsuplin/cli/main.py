@@ -108,7 +108,7 @@ def show_version(context: click.Context, parameter: click.Parameter, wanted: boo
     """Print the versions that a bug report needs; ours is the last word of the first line."""
     if not wanted or context.resilient_parsing:
         return
-    from ..simulation.recorder import list_software_versions  # not needed for --help
+    from .._shared.version import list_software_versions
 
     used = list_software_versions(norms.default())
     click.echo(f"fedsuplin, version {used['fedsuplin']}")

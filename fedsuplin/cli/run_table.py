@@ -12,7 +12,7 @@ from rich.table import Table
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
 from ..contracts.variant import AXES
-from ..problems.base import pick_arrival_parameters
+from ..problems.arrivals import pick_arrival_parameters
 from ..problems.data import DataProblem
 from ..problems.fixed_arms import FixedArmsProblem
 from ..problems.synthetic import SyntheticProblem

@@ -21,7 +21,7 @@ from ..algorithm.making import make_for
 from ..contracts.problem import Problem
 from ..contracts.variant import AXES, Variant
 from ..errors import InvalidInput, unknown
-from ..problems.base import make_problem_from_spec
+from ..problems.specs import make_problem_from_spec
 from ..simulation.preparing import check_problem
 from ..simulation.result import RunResult
 from ..simulation.runner import run
