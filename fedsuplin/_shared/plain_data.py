@@ -12,7 +12,7 @@ import numpy as np
 
 
 def encode_json(value: Any, fallback: Callable[[Any], Any] = repr, **options: Any) -> str:
-    """Return a value as JSON text.
+    """Return plain data, and NumPy's numbers and arrays in it, as JSON text.
 
     NumPy's numbers and arrays become numbers and lists. `fallback` converts anything else that
     JSON has no form for. Other keywords are those of `json.dumps`.
@@ -28,7 +28,7 @@ def encode_json(value: Any, fallback: Callable[[Any], Any] = repr, **options: An
 
 
 def convert_to_plain_data(value: Any, fallback: Callable[[Any], Any] = repr) -> Any:
-    """Return a value as JSON gives it back: dicts, lists, text, numbers, booleans and None.
+    """Return a value as plain data: dicts, lists, text, numbers, booleans and None.
 
     >>> convert_to_plain_data({"sizes": (np.float64(0.5), 2)})
     {'sizes': [0.5, 2]}
@@ -37,12 +37,12 @@ def convert_to_plain_data(value: Any, fallback: Callable[[Any], Any] = repr) -> 
 
 
 def refuse_value(value: Any) -> NoReturn:
-    """Raise TypeError: a fallback for data that must be plain already."""
+    """Raise TypeError for a value that is not plain data, as a fallback of `encode_json`."""
     raise TypeError(f"{value!r} is not plain data")
 
 
 def convert_to_strict_json(value: Any) -> Any:
-    """Return a value in what the JSON standard has: NaN and infinity become None, keys text.
+    """Return plain data that the JSON standard allows: NaN and infinity become None, keys text.
 
     >>> convert_to_strict_json({"error": math.nan, 1: (np.float64(0.5), object)})
     {'error': None, '1': [0.5, "<class 'object'>"]}

@@ -17,7 +17,7 @@ from ..errors import InvalidInput, MissingExtra
 
 
 def check_folder(folder: Path) -> None:
-    """Make a folder and write a file in it, so that a long run does not fail at its end."""
+    """Check that the output folder of a command can be written to before a long run begins."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -29,7 +29,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_figure(draw: Callable[[Path], Any], path: Path) -> tuple[list[Path], list[str]]:
-    """Draw a figure into a file; return the files written, and notices if a package is missing."""
+    """Write a command's output figure; return the files, and notices if a package is missing."""
     try:
         draw(path)
     except MissingExtra as error:
@@ -40,7 +40,7 @@ def write_figure(draw: Callable[[Path], Any], path: Path) -> tuple[list[Path], l
 def print_notices_and_files(
     console: Console, notices: Iterable[str], files: Iterable[Path]
 ) -> None:
-    """Print what a reader of the table should know besides, and which files were written."""
+    """Print the last output of several commands: notices, and which files were written."""
     for notice in notices:
         console.print(notice, style="yellow")
     for file in files:
@@ -48,12 +48,12 @@ def print_notices_and_files(
 
 
 def make_table(title: str | None = None) -> Table:
-    """Make an empty table with a line below its headings and none around it."""
+    """Make the empty table that commands fill for output, with a line below its headings."""
     return Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title)
 
 
 def format_value_and_error(row: Mapping[str, Any], what: str) -> str:
-    """Format a mean and its standard error, which one seed alone does not have."""
+    """Format a mean and its standard error for the output of several commands."""
     value, error = row[what], row[f"{what}_error"]
     digits = 0 if value >= 1000 else 1
     known = error is not None and not math.isnan(error) and value
@@ -61,7 +61,7 @@ def format_value_and_error(row: Mapping[str, Any], what: str) -> str:
 
 
 def describe_parts(parts: Mapping[str, str]) -> str:
-    """Describe the parts of a variant in two lines."""
+    """Describe the parts of a variant in two lines, for the output of several commands."""
     return (
         f"{parts['policy']} policy, {parts['trigger']} trigger\n"
         f"{parts['noise']} noise, {parts['weighting']} weighting"

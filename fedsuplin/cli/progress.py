@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def make_progress_bar(quiet: bool, counts: TextColumn) -> Progress:
-    """Make a bar that shows what is played, how much of it is done, and the time that is left."""
+    """Make a command's progress bar: what is played, how much is done, and the time left."""
     return make_progress(
         TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn(), quiet=quiet
     )
 
 
 def make_progress(*columns: ProgressColumn, quiet: bool = False) -> Progress:
-    """Make a progress display on standard error; it is hidden where that is not a terminal."""
+    """Make a command's progress display on standard error; hidden if that is no terminal."""
     hidden = quiet or not sys.stderr.isatty()
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
 
 
 @contextlib.contextmanager
 def open_sweep_bar(quiet: bool) -> Iterator[Callable[[str, SweepProgress], None]]:
-    """Show a bar for one sweep after another: finished runs, and the time that is left."""
+    """Show a command's progress bar for sweeps in turn: finished runs, and the time left."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -63,7 +63,7 @@ class TimeLeft(ProgressColumn):
     """The time left at the pace since this start; runs from an earlier start don't count."""
 
     def render(self, task: Task) -> Text:
-        """Return the time left, or dashes while there is no pace to go by."""
+        """Return the time left for a progress bar, or dashes while there is no pace to go by."""
         done = task.completed - task.fields["before"]
         if done <= 0 or task.elapsed is None:
             return Text("-:--:-- left")
