@@ -234,7 +234,7 @@ class Session:
 def upload_of(algorithm, client_id: int, kind: int):
     """What a few pulls of unit length give, in every layer."""
     from fedsuplin.live.messages import Upload
-    from fedsuplin.live.uploads import pack_upper
+    from fedsuplin.live.triangles import pack_upper
 
     rng, n, dim = np.random.default_rng([client_id, kind]), algorithm.n_layers, algorithm.dim
     pulls = rng.integers(1, 6, n)
@@ -383,7 +383,7 @@ def count(before: dict[str, float], after: dict[str, float], name: str) -> float
 def wrong_store(folder: Path, sessions: list[Session]) -> str:
     """Describe where the store differs from the sum of all uploads; empty if it does not."""
     from fedsuplin.federation.ledger import Ledger
-    from fedsuplin.live.uploads import pack_upper
+    from fedsuplin.live.triangles import pack_upper
 
     sent = [
         (times, upload)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin.algorithm.making import list_suitable_variants
+from fedsuplin.algorithm.suitable_variants import list_suitable_variants
 from fedsuplin.registry import plugins
 
 PROBLEM = fsl.SyntheticProblem(dim=25, n_arms=20, n_clients=20, noise_scale=0.1)

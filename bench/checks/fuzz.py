@@ -41,7 +41,7 @@ import numpy as np
 import fedsuplin as fsl
 from fedsuplin._shared.archives import MAGIC, read_archive
 from fedsuplin.live.messages import Upload
-from fedsuplin.live.uploads import pack_upper
+from fedsuplin.live.triangles import pack_upper
 from fedsuplin.plugin import Chunk, Problem, Stream
 from fedsuplin_ext import norms
 from fedsuplin_ext.draws import STATE_WORDS, ContextSource, keyed_permutation

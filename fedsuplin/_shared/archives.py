@@ -33,13 +33,13 @@ def write_npz(
     *,
     compress: bool = False,
 ) -> None:
-    """Write arrays, and the rest as JSON, to an open .npz file."""
+    """Write arrays, and the rest as JSON, to an open .npz archive."""
     save: Any = np.savez_compressed if compress else np.savez
     save(file, **{"json": np.frombuffer(encode_json(rest).encode(), np.uint8), **arrays})
 
 
 def decode_npz(content: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Return the arrays and the JSON of an .npz file, given all of its bytes.
+    """Return the arrays and the JSON of an .npz archive, given all of its bytes.
 
     A damaged zip can point outside a file, so the bytes are all read first. Nothing in them is
     executed. Bytes of another kind raise whatever zipfile, NumPy or json raise for them.
@@ -52,14 +52,14 @@ def decode_npz(content: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
 
 
 def write_archive(path: Path, arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> None:
-    """Write a checkpoint in one step. If that fails, an older file stays as it was."""
+    """Write an archive in one step. If that fails, an older file stays as it was."""
     content = encode_archive(arrays, rest)
     with open_atomically(path, "wb", sync=True) as file:
         file.write(content)
 
 
 def encode_archive(arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a checkpoint. Arrays inside `rest` are kept among the arrays."""
+    """Return the bytes of an archive. Arrays inside `rest` are kept among the arrays."""
     body = io.BytesIO()
     rest, arrays = _move_arrays_out(rest, dict(arrays))
     write_npz(body, arrays, rest)
@@ -68,14 +68,14 @@ def encode_archive(arrays: Mapping[str, AnyArray], rest: Mapping[str, Any]) -> b
 
 
 def read_archive(path: Path) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Return the arrays and the rest of a checkpoint. A file that is not one is refused."""
+    """Read an archive: return its arrays and the rest. A file that is not one is refused."""
     return decode_archive(path.read_bytes(), path)
 
 
 def decode_archive(
     content: bytes, path: str | os.PathLike[str]
 ) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Return the arrays and the rest of a checkpoint, given its bytes and, for errors, its path."""
+    """Return the arrays and the rest of an archive, given its bytes and, for errors, its path."""
     if not content.startswith(MAGIC):
         any_format = MAGIC.partition(b"format")[0]
         what = (
@@ -99,7 +99,7 @@ def decode_archive(
 
 
 def _move_arrays_out(value: Any, arrays: dict[str, AnyArray]) -> tuple[Any, dict[str, AnyArray]]:
-    """Replace arrays anywhere in plain data by names, and add them to `arrays` under these."""
+    """Replace the arrays in an archive's plain data by names, and add them to `arrays`."""
     if isinstance(value, Mapping):
         return {key: _move_arrays_out(each, arrays)[0] for key, each in value.items()}, arrays
     if isinstance(value, (list, tuple)):
@@ -112,7 +112,7 @@ def _move_arrays_out(value: Any, arrays: dict[str, AnyArray]) -> tuple[Any, dict
 
 
 def _put_arrays_back(value: Any, arrays: Mapping[str, AnyArray]) -> Any:
-    """Replace the names that `_move_arrays_out` gave by their arrays."""
+    """Replace the names that `_move_arrays_out` gave by the arrays of the archive."""
     if isinstance(value, dict):
         return {key: _put_arrays_back(each, arrays) for key, each in value.items()}
     if isinstance(value, list):

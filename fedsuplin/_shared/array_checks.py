@@ -14,7 +14,7 @@ from .arrays import AnyArray, Flags, Floats, Number
 
 
 def as_array(name: str, values: Any) -> AnyArray:
-    """Return values as a NumPy array. Entries that NumPy masks out are refused."""
+    """Check that values can be an array, and return it. Entries that are masked out are refused."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InvalidInput(
             f"{name} has entries that are masked out: give mask= for arms that are not there"
@@ -26,7 +26,7 @@ def as_array(name: str, values: Any) -> AnyArray:
 
 
 def as_floats(name: str, values: Any) -> Floats:
-    """Return values as float64, aligned so that C can read them."""
+    """Check that values can be an array of float64, and return it, aligned for C."""
     array = as_array(name, values)
     # Of other kinds NumPy would drop imaginary parts, count days or parse text.
     if array.dtype.kind not in "fiubO":
@@ -42,7 +42,7 @@ def as_floats(name: str, values: Any) -> Floats:
 def check_array(
     name: str, values: Any, shape: tuple[int, ...], there: Flags | None = None
 ) -> Floats:
-    """Return values as finite float64 of a shape. Where `there` is False, they become 0."""
+    """Check that an array is finite and has a shape. Where `there` is False, entries become 0."""
     array = as_floats(name, values)
     if array.shape != shape:
         raise InvalidInput(f"{name} must have the shape {shape}, not {array.shape}")
@@ -57,7 +57,7 @@ def check_array(
 def check_whole_numbers(
     name: str, values: Floats, least: int, most: int, dtype: type[Number]
 ) -> NDArray[Number]:
-    """Return floats as integers. The error for one that is not whole or in range says where."""
+    """Check that an array of floats has whole numbers in a range, and return it as integers."""
     wrong = ~((values == np.floor(values)) & (values >= least) & (values <= most))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -69,7 +69,7 @@ def check_whole_numbers(
 
 @contextlib.contextmanager
 def report_memory_errors(what: str, shape: tuple[int, ...]) -> Iterator[None]:
-    """Turn NumPy's errors for arrays that are too large into one that names the array."""
+    """Turn NumPy's error for an array that is too large into one that names the array."""
     try:
         yield
     except (MemoryError, ValueError, OverflowError) as error:

@@ -15,7 +15,7 @@ LARGEST_COUNT = 2**62
 
 
 def check_positive_integer(name: str, value: object, most: int = LARGEST_COUNT) -> int:
-    """Check that a value is a whole number of at least 1. 40_000.0 is one, 2.5 and True are not.
+    """Check that an argument is a whole number of at least 1; 4e4 is one, 2.5 and True are not.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def check_positive_integer(name: str, value: object, most: int = LARGEST_COUNT) 
 
 
 def _read_whole_number(value: object) -> int | None:
-    """Return a whole number of any type as an int, and None for anything else."""
+    """Return an argument that is a whole number of any type as an int; None if it is not."""
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real) and float(value).is_integer():
@@ -62,12 +62,12 @@ def _read_whole_number(value: object) -> int | None:
 
 
 def check_size(name: str, value: object) -> int:
-    """Check a dimension or a number of arms or clients: a positive integer that fits C's int."""
+    """Check an argument that is a dimension or a number of arms or clients: it must fit C's int."""
     return check_positive_integer(name, value, LARGEST_SIZE)
 
 
 def check_finite(name: str, value: object) -> float:
-    """Check that a value is a finite number.
+    """Check that an argument is a finite number.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def check_finite(name: str, value: object) -> float:
 
 
 def check_positive(name: str, value: object) -> float:
-    """Check that a value is a finite number above 0.
+    """Check that an argument is a finite number above 0.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_not_negative(name: str, value: object) -> float:
-    """Check that a value is a finite number of at least 0.
+    """Check that an argument is a finite number of at least 0.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def check_not_negative(name: str, value: object) -> float:
 
 
 def check_probability(name: str, value: object) -> float:
-    """Check that a value lies strictly between 0 and 1.
+    """Check that an argument lies strictly between 0 and 1.
 
     Parameters
     ----------
@@ -199,19 +199,19 @@ def check_probability(name: str, value: object) -> float:
 
 
 def check_seed(seed: object, most: int | None = None) -> int:
-    """Return a seed as an int, or raise an error if it is not a whole number from 0 to `most`."""
+    """Check that an argument is a seed, from 0 to `most`, and return it as an int."""
     if not is_whole_number(seed) or seed < 0 or (most is not None and seed > most):
         raise InvalidInput(f"seed must be a whole number of at least 0, not {seed!r}")
     return int(seed)
 
 
 def is_whole_number(value: object) -> TypeGuard[int]:
-    """Return whether a value is an int of Python's or NumPy's. True and 2.0 are not."""
+    """Return whether an argument is an int of Python's or NumPy's. True and 2.0 are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def check_seconds(name: str, seconds: object) -> None:
-    """Raise an error unless a value is a positive, finite number of seconds."""
+    """Check that an argument is a positive, finite number of seconds."""
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, int | float)

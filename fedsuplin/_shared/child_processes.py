@@ -15,7 +15,7 @@ PARENT_SECONDS = 0.5  # how long a worker process may outlive a parent that was 
 
 @functools.cache
 def end_with_parent(parent: int) -> None:
-    """Make this worker process ignore Ctrl-C, and end soon after its parent was killed."""
+    """Make this child process ignore Ctrl-C, and end soon after its parent was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -28,7 +28,7 @@ def end_with_parent(parent: int) -> None:
 
 @contextlib.contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C in the block, so that processes started there ignore it from the start.
+    """Ignore Ctrl-C in the block, so that child processes started there ignore it at once.
 
     A terminal sends Ctrl-C to child processes too.
     """

@@ -43,6 +43,6 @@ def keep_shortest_names(differences: list[str]) -> list[str]:
 
 
 def _shorten_json(value: Any) -> str:
-    """Return a value as JSON, cut after 60 characters."""
+    """Return one side of a difference as JSON, cut after 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -17,7 +17,7 @@ PART_SUFFIX = ".part"  # how names end until the file is complete
 def open_atomically(
     path: str | os.PathLike[str], mode: str = "w", *, sync: bool = False, **options: Any
 ) -> Iterator[IO[Any]]:
-    """Open a file for writing that appears under its name at the end of the block.
+    """Open a file for writing that appears under its name only at the end of the block.
 
     It replaces an older one. A full disk, an error or Ctrl-C in the block leaves the older one as
     it was, and no other file. With `sync`, wait until the disk has it.
@@ -66,7 +66,7 @@ def write_csv_rows(
     rows: Iterable[Mapping[str, Any]],
     columns: Sequence[str] | None = None,
 ) -> Path:
-    """Write rows as a CSV file and return its path. The default columns are those of the rows."""
+    """Write rows to a CSV file and return its path. The default columns are those of the rows."""
     path = Path(path)
     if columns is None:
         rows = list(rows)

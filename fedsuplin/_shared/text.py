@@ -6,7 +6,7 @@ import re
 
 
 def format_compact(value: float) -> str:
-    """Return a number for an axis or a label, in at most four digits.
+    """Return a number as short text with a unit, such as 24.2k, for figures and tables alike.
 
     >>> [format_compact(value) for value in (0, 0.25, 640, 1149, 24250, 14731.9, 2_000_000)]
     ['0', '0.25', '640', '1.15k', '24.2k', '14.7k', '2M']
@@ -18,7 +18,7 @@ def format_compact(value: float) -> str:
 
 
 def format_count(n: int, what: str) -> str:
-    """Return a number of things, in singular or plural.
+    """Return a number of things as text, in singular or plural.
 
     >>> format_count(1, "pull"), format_count(2000, "pull")
     ('1 pull', '2,000 pulls')
@@ -27,7 +27,7 @@ def format_count(n: int, what: str) -> str:
 
 
 def normalise_package_name(name: str) -> str:
-    """Return the name of a distribution in the form in which installers compare names.
+    """Return the text of a package's name in the form in which installers compare names.
 
     >>> normalise_package_name("Fedsuplin_Demo")
     'fedsuplin-demo'

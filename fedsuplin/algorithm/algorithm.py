@@ -13,7 +13,7 @@ from .._shared.arrays import Floats
 from ..contracts.claims import Claim
 from ..contracts.setting import Setting
 from ..contracts.variant import SYNCS
-from ..errors import FedsuplinError, PluginError
+from .rules import make_rule
 
 ROUNDING_SLACK = 1 + 1e-12
 
@@ -320,14 +320,3 @@ class Algorithm:
         from ..view.notebook import render_algorithm
 
         return render_algorithm(self)
-
-
-def make_rule(axis: str, part: Any) -> Rule:
-    """Return the rule of a part, checked. An error names the part."""
-    try:
-        return Rule(axis, part)
-    except FedsuplinError:
-        raise
-    except Exception as error:
-        message = str(error) if str(error).startswith(repr(part)) else f"{part!r}: {error}"
-        raise PluginError(message) from error

@@ -1,4 +1,4 @@
-"""Make, bind and check the parts of a recipe, and build the Algorithm for a fixed horizon."""
+"""Assemble the Algorithm of a recipe for a fixed horizon."""
 
 from __future__ import annotations
 
@@ -9,24 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext.rules import is_compiled
-
 from .._shared.arrays import Floats
-from ..contracts.protocols import PULL_METHODS
+from .._shared.plain_data import collect_fields
 from ..contracts.setting import Setting
-from ..contracts.variant import AXES, PRESETS, Variant
-from ..errors import FedsuplinError, InvalidInput, PluginError, unknown
-from ..registry import check_plugin, plugins
-from .algorithm import Algorithm, make_rule
-from .composing import compose_recipe, pick_part_keywords, refuse_unused_keywords
+from ..contracts.variant import AXES, Variant, check_preset
+from ..errors import InvalidInput, PluginError, unknown
+from ..registry import plugins
+from .algorithm import Algorithm
+from .composing import compose_recipe, refuse_unused_keywords
+from .parts import ask_part, bind_part, make_part, pick_part_keywords
 
 KERNELS = ("layered", "optimism", "phased")
-
-
-def check_preset(preset: str) -> None:
-    """Refuse a preset that does not exist."""
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
 
 
 def assemble_algorithm(
@@ -112,67 +105,9 @@ def build_checked_algorithm(
     return algorithm
 
 
-def make_part(axis: str, given: Any, keywords: Mapping[str, Any]) -> Any:
-    """Return the plugin for one axis, given by name, as an object or as a bare function."""
-    if _is_bare_function(axis, given):
-        return Bare(axis, given)
-    return (
-        plugins.create(AXES[axis], given, dict(keywords))
-        if isinstance(given, str)
-        else check_plugin(AXES[axis], given)
-    )
-
-
-def _is_bare_function(axis: str, given: Any) -> bool:
-    """Return whether a part was given as a function without the method of its axis."""
-    return (
-        axis in PULL_METHODS
-        and (callable(given) or is_compiled(given))
-        and not hasattr(given, PULL_METHODS[axis].name)
-    )
-
-
-class Bare:
-    """A trigger, a weighting or a policy that was given as a function alone."""
-
-    def __init__(self, axis: str, function: Any) -> None:
-        self._function = function
-        setattr(
-            self,
-            PULL_METHODS[axis].name,
-            make_rule(axis, self) if is_compiled(function) else function,
-        )
-
-    def compiled(self) -> Any:
-        """Return the function if it is compiled, else None."""
-        return self._function if is_compiled(self._function) else None
-
-    def __repr__(self) -> str:
-        return f"Bare({getattr(self._function, '__qualname__', self._function)})"
-
-
-def bind_part(axis: str, part: Any, setting: Setting) -> Any:
-    """Fill in what a part leaves open until the sizes are known, if it has `bind`."""
-    return (
-        check_plugin(AXES[axis], _ask_part(part, "bind", setting))
-        if hasattr(part, "bind")
-        else part
-    )
-
-
-def _ask_part(part: Any, method: str, setting: Setting) -> Any:
-    """Call a method of a part with the setting. Whatever it raises becomes a PluginError."""
-    try:
-        return getattr(part, method)(setting)
-    except FedsuplinError:
-        raise
-    except Exception as error:
-        raise PluginError(f"{part!r}: {method} raised {type(error).__name__}: {error}") from error
-
-
 def _compute_layer_numbers(noise: Any, setting: Setting) -> dict[str, Any]:
     """Ask a noise model for the numbers of each layer, and check them."""
-    n_layers = _ask_part(noise, "n_layers", setting)
+    n_layers = ask_part(noise, "n_layers", setting)
     if not isinstance(n_layers, numbers.Integral) or isinstance(n_layers, bool) or n_layers < 1:
         raise PluginError(
             f"noise model {noise!r}: n_layers must be a whole number of at least 1, "
@@ -192,7 +127,7 @@ def _compute_layer_numbers(noise: Any, setting: Setting) -> dict[str, Any]:
 
 def _read_layer_numbers(noise: Any, what: str, setting: Setting, n: int) -> Floats:
     """Call a method of a noise model that must return n finite numbers of at least 0."""
-    given = _ask_part(noise, what, setting)
+    given = ask_part(noise, what, setting)
     try:
         values = np.array(given, dtype=float)
     except (TypeError, ValueError):
@@ -231,11 +166,4 @@ def describe_algorithm(
         "syncs": recipe.syncs,
         "lazy": recipe.lazy,
         **described,
-    }
-
-
-def collect_fields(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that make it again."""
-    return {
-        field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init
     }

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..contracts.variant import AXES, PARTS, PRESETS, Variant
 from ..errors import InvalidInput, PluginError, unknown
-from ..registry import list_parameters, plugins
+from ..registry import plugins
+from .parts import list_part_keywords
 
 
 def compose_recipe(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[str, Variant]:
@@ -83,18 +84,6 @@ def list_keywords(recipe: Variant) -> set[str]:
     """Return the keywords that `make` takes for a recipe, beyond sizes and parts."""
     named = {axis: getattr(recipe, axis) for axis in AXES if isinstance(getattr(recipe, axis), str)}
     return {"ridge"}.union(*(list_part_keywords(axis, value) for axis, value in named.items()))
-
-
-def list_part_keywords(axis: str, name: str) -> set[str]:
-    """Return the keywords of `make` for one part: its parameters, except those for drawing."""
-    factory = plugins.factory(AXES[axis], name)
-    return set(list_parameters(factory)) - set(getattr(factory, "drawing_only", ()))
-
-
-def pick_part_keywords(axis: str, given: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that the part of one axis takes, if it is made by name."""
-    takes = list_part_keywords(axis, given) if isinstance(given, str) else ()
-    return {key: value for key, value in values.items() if key in takes}
 
 
 def refuse_unused_keywords(name: str, recipe: Variant, parameters: Mapping[str, Any]) -> None:

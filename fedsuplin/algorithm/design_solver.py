@@ -10,8 +10,9 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from scipy.linalg import cho_factor, cho_solve, qr
 
-from .._shared.arrays import Counts, Floats
+from .._shared.arrays import Floats
 from ..errors import NumericalError
+from .design_problem import DesignProblem, compute_variances
 
 # Parts of the tolerance: what the path to the weights may use, and what they may have used once
 # rows are left out. The rest is for the rounding of another formula that checks the value.
@@ -22,67 +23,6 @@ HALVING_LIMIT = 30  # of one step; when more are needed, rounding is in the way
 KEPT = 0.01  # what a step leaves at least of every weight and slack
 # Up to so many rows the curvature is factored as it stands. That rounds less than the shorter form.
 SMALL_BLOCK = 256
-
-
-@dataclass(frozen=True, eq=False)
-class DesignProblem:
-    """Rows in coordinates of the span of their block, and the client that each row belongs to."""
-
-    blocks: tuple[Floats, ...]
-    clients: Counts
-    n_clients: int
-
-    @property
-    def rank(self) -> int:
-        """The sum of the dimensions of the blocks."""
-        return sum(block.shape[1] for block in self.blocks)
-
-    def split_by_block(self, values: Floats) -> list[Floats]:
-        """Split an array with one entry per row into the parts of the blocks."""
-        return np.split(values, np.cumsum([len(block) for block in self.blocks])[:-1])
-
-    def whiten(self, weights: Floats) -> list[Floats]:
-        """Return V(π)^(-1/2) x_p for the rows of each block; LinAlgError if a V is singular."""
-        return [
-            _whiten(block, part)
-            for block, part in zip(self.blocks, self.split_by_block(weights), strict=True)
-        ]
-
-    def sum_by_client(self, values: Floats) -> Floats:
-        """Add up values of rows, by client."""
-        return np.bincount(self.clients, values, self.n_clients).astype(np.float64, copy=False)
-
-    def normalise(self, weights: Floats) -> Floats:
-        """Scale the weights so that those of each client add up to 1."""
-        return weights / self.sum_by_client(weights)[self.clients]
-
-    def find_largest_by_client(self, variances: Floats) -> Floats:
-        """Return the largest variance of each client's rows."""
-        largest = np.zeros(self.n_clients)
-        np.maximum.at(largest, self.clients, variances)
-        return largest
-
-    def compute_value(self, weights: Floats) -> float:
-        """Return Σ_i max_p x_pᵀV⁺x_p over the rows p of client i.
-
-        At the optimum, and only there, it is the rank.
-        """
-        return float(self.find_largest_by_client(_compute_variances(self.whiten(weights))).sum())
-
-
-def _whiten(rows: Floats, weights: Floats) -> Floats:
-    """Return rows · L⁻ᵀ for V = LLᵀ.
-
-    In coordinates of the span L is far from singular, so its inverse costs no accuracy. It saves
-    time: a triangular solve by SciPy's OpenBLAS wakes all threads for four rows.
-    """
-    root = np.linalg.cholesky(rows.T @ (weights[:, None] * rows))
-    return rows @ np.linalg.inv(root).T
-
-
-def _compute_variances(whitened: list[Floats]) -> Floats:
-    """Return the variance of every row: its squared length once whitened."""
-    return np.concatenate([np.einsum("pk,pk->p", rows, rows) for rows in whitened])
 
 
 def find_core_set_weights(problem: DesignProblem, tolerance: float) -> Floats:
@@ -100,7 +40,7 @@ def find_core_set_weights(problem: DesignProblem, tolerance: float) -> Floats:
         weights = np.zeros(len(rows))
         weights[core] = find_path_weights(part, tolerance)
         whitened = problem.whiten(weights)
-        variances = _compute_variances(whitened)
+        variances = compute_variances(whitened)
         # Rows of the core set are above the bound only by rounding.
         above = np.setdiff1d(np.flatnonzero(variances > bound), core)
         if not len(above):
@@ -193,7 +133,7 @@ class _PathPoint:
         weights = problem.normalise(self.weights + length * step.weights)  # undoes rounding only
         whitened = problem.whiten(weights)
         slacks, prices = self.slacks + length * step.slacks, self.prices + length * step.prices
-        return _PathPoint(weights, slacks, prices, whitened, _compute_variances(whitened))
+        return _PathPoint(weights, slacks, prices, whitened, compute_variances(whitened))
 
     def compute_slope(self, step: _NewtonStep, barrier: float) -> float:
         """Return the derivative of Σ ln det V + μ Σ_p ln π_p along the step."""
@@ -213,7 +153,7 @@ def _find_start(problem: DesignProblem) -> _PathPoint:
     """Return the start: even weights, and prices a tenth of the optimum's mean above variances."""
     weights = problem.normalise(np.ones(len(problem.clients)))
     whitened = problem.whiten(weights)
-    variances = _compute_variances(whitened)
+    variances = compute_variances(whitened)
     prices = problem.find_largest_by_client(variances) + 0.1 * problem.rank / problem.n_clients
     return _PathPoint(weights, prices[problem.clients] - variances, prices, whitened, variances)
 

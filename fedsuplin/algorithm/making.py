@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, overload
 
 from ..contracts.problem import Problem
-from ..contracts.variant import PARTS, Variant
-from ..registry import plugins
+from ..contracts.variant import PARTS, Variant, check_preset
 from .algorithm import Algorithm
-from .assembling import assemble_algorithm, assemble_from_spec, check_preset
+from .assembling import assemble_algorithm, assemble_from_spec
 from .composing import compose_recipe, list_keywords
 from .doubling import Doubling
 
@@ -159,10 +158,10 @@ def make_for(
     parts = {part: parameters.get(part) for part in PARTS}
     name, recipe = compose_recipe(variant, parts)
     others = {key: value for key, value in parameters.items() if key not in parts}
-    return assemble_for(name, recipe, problem, horizon, others)
+    return make_from_recipe(name, recipe, problem, horizon, others)
 
 
-def assemble_for(
+def make_from_recipe(
     name: str, recipe: Variant, problem: Problem, horizon: int, parameters: dict[str, Any]
 ) -> Algorithm:
     """Make the algorithm for a problem from a recipe that is already composed.
@@ -180,24 +179,3 @@ def assemble_for(
         }
         keywords |= {key: value for key, value in stated.items() if value is not None}
     return assemble_algorithm(name, recipe, **(keywords | parameters), horizon=horizon)
-
-
-def list_suitable_variants(problem: Problem) -> list[str]:
-    """Return the variants that can play a problem. Some need fixed arms."""
-    fixed = getattr(problem, "fixed_arms", None) is not None
-    names = plugins.names("variants")
-    return [
-        name
-        for name in names
-        if fixed or not needs_fixed_arms(plugins.create("variants", name, {}))
-    ]
-
-
-def needs_fixed_arms(recipe: Variant) -> bool:
-    """Return whether the policy of a variant plans phases, which fixed arms are needed for."""
-    policy = (
-        plugins.factory("policies", recipe.policy)
-        if isinstance(recipe.policy, str)
-        else recipe.policy
-    )
-    return getattr(policy, "kernel", None) == "phased"

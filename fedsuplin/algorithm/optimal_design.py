@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from .._shared.arrays import AnyArray, Flags, Floats
 from .._shared.checks import check_positive
 from ..errors import InvalidInput
-from .design_solver import DesignProblem, find_core_set_weights, find_path_weights, thin_out_weights
+from .design_problem import DesignProblem
+from .design_solver import find_core_set_weights, find_path_weights, thin_out_weights
 
 # A direction in which the singular value of the rows is below this part of the largest is not in
 # their span: variances along it would have a rounding error above 1e-6, too much for a check.

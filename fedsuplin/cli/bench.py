@@ -15,7 +15,8 @@ from ..microbench.settings import FULL, QUICK
 from ..microbench.tables import make_tables
 from .manuals import BENCH
 from .options import JSON_OPTION, make_markdown_option
-from .output import check_folder, make_progress
+from .output import check_folder
+from .progress import make_progress
 from .sections import SectionedCommand, add_options, make_option_factory
 
 MEASURING_OPTIONS = [

@@ -11,7 +11,8 @@ from ..algorithm.algorithm import Algorithm
 from ..algorithm.assembling import assemble_algorithm
 from ..algorithm.composing import compose_recipe, list_keywords
 from ..algorithm.doubling import FIRST_EPOCH_PULLS, Doubling
-from ..algorithm.making import assemble_for, list_suitable_variants, needs_fixed_arms
+from ..algorithm.making import make_from_recipe
+from ..algorithm.suitable_variants import list_suitable_variants, needs_fixed_arms
 from ..contracts.problem import Problem
 from ..contracts.variant import PARTS, Variant
 from ..errors import InvalidInput
@@ -61,7 +62,7 @@ def build_problem_and_algorithm(variant: str, given: dict[str, Any]) -> tuple[Pr
     keywords["preset"] = given["preset"]
     with name_options_in_errors(BUILD_KEYWORDS):
         horizon = problem.horizon or check_positive_integer("horizon", given["horizon"])
-        return problem, assemble_for(name, recipe, problem, horizon, keywords)
+        return problem, make_from_recipe(name, recipe, problem, horizon, keywords)
 
 
 def build_comparison(
@@ -101,7 +102,7 @@ def build_live_algorithm(variant: str, given: dict[str, Any]) -> Algorithm | Dou
 
 
 def read_parts(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts that options replace, by their names in a Variant; None keeps a part."""
+    """Return the parts that options replace in the variant to build; None keeps a part."""
     return {part: given[option] for option, part in PART_KEYWORDS.items()}
 
 
@@ -147,21 +148,21 @@ def build_registered_problem(takes: set[str], given: dict[str, Any]) -> Problem:
 
 
 def find_natural_noise(recipe: Variant) -> str:
-    """Return the noise that a variant is made for: what it assumes, as a problem draws it."""
+    """Return the noise to build a problem with by default: the one that the variant assumes."""
     if not isinstance(recipe.noise, str):
         return "gaussian"
     return getattr(plugins.factory("noise_models", recipe.noise), "drawn_as", recipe.noise)
 
 
 def list_arrival_keywords(given: dict[str, Any]) -> set[str]:
-    """Return the keywords that the arrival pattern of --arrival takes."""
+    """Return the keywords that --arrival lets one build a problem with."""
     if given["arrival"] is None:
         return set()
     return set(list_parameters(plugins.factory("arrivals", given["arrival"])))
 
 
 def check_needed_keywords(name: str, values: dict[str, Any]) -> None:
-    """Check that a problem gets every parameter without a default."""
+    """Check that the options give every keyword that a problem can't be built without."""
     if name == "array":
         raise InvalidInput(
             "the problem 'array' needs NumPy arrays, so it can only be built in Python: "
@@ -177,7 +178,7 @@ def check_needed_keywords(name: str, values: dict[str, Any]) -> None:
 def collect_algorithm_keywords(
     name: str, takes: set[str], drawn: set[str], problem: Problem, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Collect an algorithm's keywords; R and corruption are the problem's, whichever the preset."""
+    """Collect the keywords to build an algorithm with; R and corruption are the problem's."""
     stated = {"R": problem.R, "corruption": problem.corruption}
     keywords = {key: value for key, value in stated.items() if key in takes and value is not None}
     keywords |= translate_options(given, ALGORITHM_KEYWORDS, takes, name)
@@ -188,7 +189,7 @@ def collect_algorithm_keywords(
 def translate_options(
     given: dict[str, Any], keywords: dict[str, str], takes: set[str], name: str
 ) -> dict[str, Any]:
-    """Return the options given as keywords; one that `name` does not take is an error."""
+    """Turn options into keywords to build `name` with; one that it does not take is an error."""
     typed = {option: keyword for option, keyword in keywords.items() if given[option] is not None}
     for option, keyword in typed.items():
         if keyword not in takes:
@@ -199,14 +200,14 @@ def translate_options(
 def make_unused_option_error(
     name: str, option: str, keywords: dict[str, str], takes: set[str]
 ) -> InvalidInput:
-    """Make the error for an option that a problem, noise or variant does not take."""
+    """Make the error for an option that what is built, such as a problem, does not take."""
     others = [format_flag(other) for other, keyword in keywords.items() if keyword in takes]
     listed = ", ".join(others) or "no such option"
     return InvalidInput(f"{name} does not take {format_flag(option)}; it takes {listed}")
 
 
 def refuse_named_options(extra: dict[str, Any], *keywords: dict[str, str]) -> None:
-    """Refuse --set for keywords that have an option, which also says whose keyword is meant."""
+    """Before building, refuse --set for keywords that have an option, which also says whose."""
     options = [item for each in keywords for item in each.items()]
     for key in extra:
         flags = [format_flag(option) for option, keyword in options if keyword == key]

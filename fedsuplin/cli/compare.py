@@ -14,7 +14,7 @@ from .._shared.checks import check_positive_integer
 from .._shared.terminal import make_console, print_json
 from ..study.comparison import Comparison, compare
 from .build import BUILD_KEYWORDS, build_comparison
-from .completing import complete_variants
+from .completers import complete_variants
 from .exit_codes import INTERRUPTED
 from .manuals import COMPARE
 from .options import (
@@ -27,11 +27,11 @@ from .options import (
 from .output import (
     check_folder,
     format_value_and_error,
-    make_progress_bar,
     make_table,
     print_notices_and_files,
     write_figure,
 )
+from .progress import make_progress_bar
 from .sections import SectionedCommand, add_options, make_option_factory
 
 _comparing_option = make_option_factory("Comparing")
@@ -113,7 +113,7 @@ def compare_command(
 def print_comparison(
     found: Comparison, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool
 ) -> None:
-    """Print the tables of a comparison and its files, or JSON."""
+    """Print what `fedsuplin compare` found: tables and files, or JSON."""
     notices = [*notices, *([] if found.complete else [describe_stopped_comparison(found)])]
     if as_json:
         data = {
@@ -135,7 +135,7 @@ def print_comparison(
 
 
 def describe_stopped_comparison(found: Comparison) -> str:
-    """Describe what Ctrl-C left of a comparison."""
+    """Describe what Ctrl-C left of the comparison of `fedsuplin compare`."""
     if not found.runs:
         return "stopped before any run was finished: nothing was written"
     without = [policy for policy in found.algorithms if policy not in found.runs]
@@ -145,7 +145,7 @@ def describe_stopped_comparison(found: Comparison) -> str:
 
 
 def make_comparison_table(found: Comparison) -> Table:
-    """Make the table of a comparison, with the least regret first."""
+    """Make the table that `fedsuplin compare` prints, with the least regret first."""
     algorithm = next(iter(found.algorithms.values()))
     setting = algorithm.setting
     sizes = f"d={setting.dim}, K={setting.n_arms}, M={setting.n_clients}, T={setting.horizon:,}"
@@ -168,7 +168,7 @@ def make_comparison_table(found: Comparison) -> Table:
 
 
 def make_table_1(found: Comparison) -> Table:
-    """Make the paper's Table 1: the orders of each system, and what was measured."""
+    """Make the paper's Table 1 for `fedsuplin compare`: orders, and what was measured."""
     table = make_table("Table 1 of the paper: orders of growth, and measured")
     for heading in ("policy", "system and arms", "regret", "measured", "communication", "measured"):
         table.add_column(
@@ -189,7 +189,7 @@ def make_table_1(found: Comparison) -> Table:
 def write_comparison_files(
     found: Comparison, folder: Path, bounds: bool
 ) -> tuple[list[Path], list[str]]:
-    """Write table, curves and figure; return the files, and notices about missing ones."""
+    """Write the files of `fedsuplin compare`; return them, and notices about missing ones."""
     files = [found.write_csv(folder / "comparison.csv"), found.write_curves(folder / "curves.csv")]
     figures, notices = write_figure(
         functools.partial(found.plot, bounds=bounds), folder / "comparison.png"

@@ -36,7 +36,7 @@ def completion_command(context: click.Context, shell: str) -> None:
 
 
 def make_completion_script(command: click.Command, shell: str) -> str:
-    """Return the script that a shell has to run for TAB to work."""
+    """Return the script that `fedsuplin completion` prints, which makes TAB work in a shell."""
     script_class = get_completion_class(shell)
     assert script_class is not None, shell
     return script_class(command, {}, "fedsuplin", COMPLETION_VARIABLE).source()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .._shared.terminal import make_console
-from .completing import complete_variants
+from .completers import complete_variants
 from .manuals import DEMO, DEMO_FEDERATION
 from .options import JSON_OPTION
 from .sections import SectionedCommand, SectionedGroup, add_options, make_option_factory

@@ -49,12 +49,12 @@ class Commands(SectionedGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Replace the stub of the command that was called by the command itself."""
+        """Replace the stub of the command that the main program was called with by the command."""
         name, stub, rest = super().resolve_command(ctx, args)
         return name, stub and load_command(stub.name or ""), rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; print warnings to standard error, one line each."""
+        """Run a command of `fedsuplin`; turn errors into exit codes and warnings into lines."""
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: click.echo(f"Warning: {message}", err=True)
             try:
@@ -79,7 +79,7 @@ class Commands(SectionedGroup):
 
 
 def load_command(name: str) -> click.Command:
-    """Import the module of a command and return the command."""
+    """Import the module of a command of the main program and return the command."""
     module = importlib.import_module(f".{name}", __package__)
     command: click.Command = getattr(module, f"{name}_command")
     return command
@@ -92,12 +92,12 @@ class WrongUse(click.ClickException):
 
 
 def make_click_error(message: str, exit_code: int) -> click.ClickException:
-    """Return the exception that prints a message and ends the command with an exit code."""
+    """Return the error with which the main program prints a message and ends with an exit code."""
     return WrongUse(message) if exit_code == WrongUse.exit_code else click.ClickException(message)
 
 
 def guess_file(error: OSError) -> str:
-    """Guess which file an error without a file name is about.
+    """Guess which file an error without a file name is about, for the main program's message.
 
     Errors from files that we write have the name, so a full disk means standard output.
     """
@@ -105,10 +105,10 @@ def guess_file(error: OSError) -> str:
 
 
 def show_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    """Print the versions that a bug report needs; ours is the last word of the first line."""
+    """Print the versions for `fedsuplin --version`; ours is the last word of the first line."""
     if not wanted or context.resilient_parsing:
         return
-    from ..simulation.recorder import list_software_versions  # not needed for --help
+    from .._shared.version import list_software_versions
 
     used = list_software_versions(norms.default())
     click.echo(f"fedsuplin, version {used['fedsuplin']}")

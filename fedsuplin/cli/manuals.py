@@ -42,11 +42,11 @@ class Manual:
     further_reading: str = "docs/commands.md"
 
     def write_arguments(self, formatter: click.HelpFormatter) -> None:
-        """Write what comes before the options."""
+        """Write the part of a command's manual that comes before the options."""
         write_terms(formatter, "Arguments", self.arguments)
 
     def write_rest(self, formatter: click.HelpFormatter) -> None:
-        """Write what comes after the options."""
+        """Write the part of a command's manual that comes after the options."""
         write_terms(formatter, "Examples", self.examples)
         write_terms(formatter, "Writes", self.writes)
         write_terms(
@@ -62,14 +62,14 @@ class Manual:
 
 
 def write_terms(formatter: click.HelpFormatter, heading: str, terms: Terms) -> None:
-    """Write terms with their texts under a heading."""
+    """Write terms of a manual, such as its examples, with their texts under a heading."""
     if terms:
         with formatter.section(heading):
             formatter.write_dl(list(terms.items()), col_max=WIDEST_LEFT)
 
 
 def write_words(formatter: click.HelpFormatter, heading: str, words: str) -> None:
-    """Write a paragraph under a heading."""
+    """Write a paragraph of a manual, such as what the command needs, under a heading."""
     if words:
         with formatter.section(heading):
             formatter.write_text(words)

@@ -13,7 +13,7 @@ import click
 from ..contracts.variant import PRESETS, SYNCS
 from ..errors import InvalidInput
 from ..problems.synthetic import CONTEXT_LAWS
-from .completing import make_name_completer, make_word_completer
+from .completers import make_name_completer, make_word_completer
 from .sections import Decorator, add_options, make_option_factory
 
 DEFAULT_BUDGET = 50.0
@@ -21,7 +21,7 @@ FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
 def read_defaults(*groups: list[Decorator]) -> dict[str, Any]:
-    """Return the values that groups of options have when none of them is typed."""
+    """Return the values that options in groups have when none of them is typed."""
     command = click.command()(add_options(*groups)(lambda **_: None))
     return command.make_context("defaults", []).params
 
@@ -43,7 +43,7 @@ def name_options_in_errors(keywords: Mapping[str, str]) -> Iterator[None]:
 
 
 def replace_keywords_by_flags(message: str, flags: Mapping[str, str]) -> str:
-    """Replace a keyword at the start of a message, and n_arms and n_clients anywhere.
+    """Replace a keyword at the start of a message by its option, n_arms and n_clients anywhere.
 
     Elsewhere a keyword such as "every" may be an English word.
 
@@ -84,14 +84,14 @@ def parse_pairs(
 def parse_whole_number(
     context: click.Context, parameter: click.Parameter, value: float
 ) -> int | float:
-    """Parse a size: 1e6 becomes the integer 1000000; the library refuses what is not whole."""
+    """Parse an option's size: 1e6 becomes 1000000; the library refuses what is not whole."""
     return int(value) if float(value).is_integer() else value
 
 
 def parse_whole_number_if_given(
     context: click.Context, parameter: click.Parameter, value: float | None
 ) -> int | float | None:
-    """Parse a size that may be left out."""
+    """Parse the size that an option gives, which may be left out."""
     return None if value is None else parse_whole_number(context, parameter, value)
 
 
@@ -289,7 +289,7 @@ OTHER_CONSTANT_OPTIONS = [
 
 
 def make_constant_options(sigma: str, bound: str, corruption: str, extra: str) -> list[Decorator]:
-    """Make the options of an algorithm's constants.
+    """Make the options for an algorithm's constants.
 
     The arguments describe the defaults of its assumptions about noise, and what --set is for.
     """

@@ -17,7 +17,7 @@ from rich.text import Text
 from .._shared.terminal import make_console, print_json
 from ..errors import PluginWarning
 from ..registry import HOOK_PREFIX, KINDS, SINGULAR, Registry, Source, plugins
-from .completing import describe_plugin
+from .completers import describe_plugin
 from .manuals import PLUGINS, PLUGINS_NEW
 from .options import JSON_OPTION, output_option
 from .output import make_table
@@ -96,7 +96,7 @@ def plugins_new_command(name: str, folder: Path, as_json: bool) -> None:
 
 
 def list_plugin_rows(registry: Registry) -> list[dict[str, Any]]:
-    """Return a row per registered name: its kind, its package, and what it is."""
+    """Return the rows of `fedsuplin plugins`: kind, name, package, and what each plugin is."""
     rows = []
     for kind in KINDS:
         for name in registry.names(kind):
@@ -115,7 +115,7 @@ def list_plugin_rows(registry: Registry) -> list[dict[str, Any]]:
 
 
 def make_plugins_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Make the table of names by kind; kinds are headings, so that descriptions have room."""
+    """Make the table of `fedsuplin plugins` with names by kind; kinds are its headings."""
     table = make_two_column_table("kind and name", "what it is")
     for kind, group in itertools.groupby(rows, key=lambda row: row["kind"]):
         add_rows_under_heading(table, kind, [(row["name"], row["what"]) for row in group])
@@ -123,7 +123,7 @@ def make_plugins_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def make_sources_table(sources: Iterable[Source]) -> Table:
-    """Make the table of packages, with the hooks of their entry points and the names registered."""
+    """Make the table of `fedsuplin plugins` with packages, their hooks and names."""
     table = make_two_column_table(
         "package and entry point", f"hooks, {HOOK_PREFIX}…, and what they register"
     )
@@ -137,7 +137,7 @@ def make_sources_table(sources: Iterable[Source]) -> Table:
 
 
 def describe_hooks(source: Source) -> str:
-    """Return one line per hook of an entry point: its kind, and the names registered."""
+    """Return one line per hook of an entry point, as `fedsuplin plugins` lists them."""
     if source.error:
         return "failed to load, see below"
     kinds = [hook.removeprefix(HOOK_PREFIX) for hook in source.hooks]
@@ -150,7 +150,7 @@ def describe_hooks(source: Source) -> str:
 
 
 def make_two_column_table(left: str, right: str) -> Table:
-    """Make an empty table whose left column is never wrapped."""
+    """Make an empty table for `fedsuplin plugins` whose left column is never wrapped."""
     table = make_table()
     table.add_column(left, no_wrap=True, overflow="fold")
     table.add_column(right, overflow="fold")
@@ -158,7 +158,7 @@ def make_two_column_table(left: str, right: str) -> Table:
 
 
 def add_rows_under_heading(table: Table, heading: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Add a section with a heading in bold to a table."""
+    """Add a section with a heading in bold to a table of `fedsuplin plugins`."""
     table.add_section()
     table.add_row(Text(heading, style="bold"))
     for left, right in rows:

@@ -19,7 +19,8 @@ from ..reproduce.verdicts import FAILS, HOLDS, OPEN
 from .exit_codes import INTERRUPTED
 from .manuals import REPRODUCE
 from .options import BACKEND_OPTIONS, make_markdown_option, make_output_options
-from .output import check_folder, make_table, open_sweep_bar
+from .output import check_folder, make_table
+from .progress import open_sweep_bar
 from .sections import SectionedCommand, add_options, make_option_factory
 
 VERDICT_STYLES = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
@@ -58,7 +59,7 @@ PAGE_OPTION = [
 def complete_experiments(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of an experiment."""
+    """Complete the name of an experiment for `fedsuplin reproduce`."""
     known = {"all": "all of them"} | {name: each.title for name, each in EXPERIMENTS.items()}
     return [
         CompletionItem(name, help=title)
@@ -127,7 +128,7 @@ def reproduce_command(
 def print_reproduction(
     outcomes: Sequence[Outcome], folder: Path, *, as_json: bool, quiet: bool
 ) -> None:
-    """Print a table of verdicts per experiment and where the page is, or JSON."""
+    """Print what `fedsuplin reproduce` found: a table of verdicts per experiment, or JSON."""
     page = folder / "report.html"
     if as_json:
         found = {
@@ -153,7 +154,7 @@ def print_reproduction(
 
 
 def make_verdict_table(outcome: Outcome) -> Table:
-    """Make the table of an experiment: each verdict beside its claim, with the numbers below."""
+    """Make the table that `fedsuplin reproduce` prints of an experiment: verdicts and claims."""
     experiment = outcome.experiment
     table = make_table(f"{experiment.title} ({experiment.n_seeds} seeds, {outcome.seconds:.0f} s)")
     table.title_justify = "left"
@@ -174,7 +175,7 @@ def make_verdict_table(outcome: Outcome) -> Table:
 
 
 def collect_experiment_numbers(outcome: Outcome) -> dict[str, Any]:
-    """Return the verdicts, files and time of an experiment as plain data."""
+    """Return an experiment's verdicts, files and time for `fedsuplin reproduce --json`."""
     return {
         "trouble": None if outcome.measured is not None else explain_no_verdicts(outcome),
         "verdicts": [verdict.to_row() for verdict in outcome.verdicts],

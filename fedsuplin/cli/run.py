@@ -23,7 +23,7 @@ from ..errors import FedsuplinError, InterruptedRun, InvalidInput
 from ..simulation.result import RunResult
 from ..simulation.runner import run
 from .build import SYNTHETIC_KEYWORDS, build_problem_and_algorithm
-from .completing import complete_variants, make_word_completer
+from .completers import complete_variants, make_word_completer
 from .exit_codes import INTERRUPTED
 from .manuals import RUN
 from .options import (
@@ -38,12 +38,8 @@ from .options import (
     parse_number_or_word,
     parse_whole_number_if_given,
 )
-from .output import (
-    check_folder,
-    make_progress_bar,
-    print_notices_and_files,
-    write_figure,
-)
+from .output import check_folder, print_notices_and_files, write_figure
+from .progress import make_progress_bar
 from .run_table import make_run_table
 from .sections import SectionedCommand, add_options
 
@@ -144,7 +140,7 @@ def run_command(
 def play_with_progress(
     algorithm: Algorithm, problem: Problem, quiet: bool, **options: Any
 ) -> RunResult:
-    """Play a run with a progress bar; Ctrl-C gives a result that is not complete."""
+    """Play the run of `fedsuplin run` with a progress bar; Ctrl-C gives an incomplete result."""
     bar = make_progress_bar(quiet, TextColumn("{task.completed:,.0f} of {task.total:,.0f} pulls"))
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", InterruptedRun)  # a notice below the table says so
@@ -168,7 +164,7 @@ def write_and_print_run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write the files of a run, then print its table or JSON."""
+    """Write the files of `fedsuplin run`, then print its table or JSON."""
     numbers = summarise_run(result, algorithm, problem)
     notices = list(list_run_notices(numbers))
     if checkpoint is not None:
@@ -188,7 +184,7 @@ def write_and_print_run(
 
 
 def write_run_files(result: RunResult, folder: Path, name: str) -> tuple[list[Path], list[str]]:
-    """Write data, table and figure of a run; return the files, and notices about missing ones."""
+    """Write the files of `fedsuplin run`; return them, and notices about missing ones."""
     stem = re.sub(r"[^\w.-]", "_", name)
     files = [
         result.save(folder / f"{stem}.npz"),
@@ -199,7 +195,7 @@ def write_run_files(result: RunResult, folder: Path, name: str) -> tuple[list[Pa
 
 
 def write_run_csv(result: RunResult, path: Path) -> Path:
-    """Write the recorded rows; with every pull recorded, also its arm, layer and client."""
+    """Write the CSV of `fedsuplin run`; with every pull recorded, also arm, layer and client."""
     columns = {name: getattr(result, name) for name in ("pulls", *SUMS, *COUNTS)}
     if result.arms is not None:
         columns |= {"arm": result.arms, "layer": result.layers, "client": result.clients}
@@ -209,7 +205,7 @@ def write_run_csv(result: RunResult, path: Path) -> Path:
 
 
 def summarise_run(result: RunResult, algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
-    """Return the closing table as plain data; sums and counts are None if nothing was played."""
+    """Return the numbers that `fedsuplin run` prints; they are None if nothing was played."""
     last: dict[str, Any] = {
         name: getattr(result, name)[-1].item() if len(result.pulls) else None
         for name in ("pulls", *SUMS, *COUNTS)
@@ -239,8 +235,8 @@ def summarise_run(result: RunResult, algorithm: Algorithm, problem: Problem) -> 
 
 
 def find_too_short_horizon(result: RunResult, algorithm: Algorithm) -> dict[str, Any] | None:
-    """Return the numbers of a notice if, with the theory preset, the bound on regret is still
-    above what uniform random play loses; otherwise None.
+    """Return the numbers of a notice of `fedsuplin run` if, with the theory preset, the bound on
+    regret is still above what uniform random play loses; otherwise None.
     """
     if algorithm.preset != "theory" or algorithm.kernel != "layered":
         return None
@@ -261,7 +257,7 @@ def find_too_short_horizon(result: RunResult, algorithm: Algorithm) -> dict[str,
 
 
 def list_run_notices(numbers: Mapping[str, Any]) -> Iterable[str]:
-    """Yield what a reader of the table must know besides."""
+    """Yield the notices that `fedsuplin run` prints below its table."""
     if not numbers["complete"]:
         yield f"stopped early after {numbers['played']:,} of {numbers['horizon']:,} pulls"
     if short := numbers["too_short"]:
@@ -281,13 +277,13 @@ def list_run_notices(numbers: Mapping[str, Any]) -> Iterable[str]:
 
 
 def format_two_digits(number: int) -> str:
-    """Round a large number to two digits: 7415103 is 7,400,000."""
+    """Round a large number in a notice of `fedsuplin run`: 7415103 is 7,400,000."""
     digits = max(0, len(str(number)) - 2)
     return f"{round(number, -digits):,}"
 
 
 def describe_checkpoint(checkpoint: Path, resumed: bool, complete: bool) -> str:
-    """Describe a checkpoint: whether the run continued from it, and what it is for now."""
+    """Describe the checkpoint of `fedsuplin run`: if it continued from it, what it is for now."""
     what = f"continued from {checkpoint}" if resumed else f"saved to {checkpoint}"
     if complete:
         return f"{what}, which is not needed any more"

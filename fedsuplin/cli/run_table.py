@@ -12,7 +12,7 @@ from rich.table import Table
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
 from ..contracts.variant import AXES
-from ..problems.base import pick_arrival_parameters
+from ..problems.arrivals import pick_arrival_parameters
 from ..problems.data import DataProblem
 from ..problems.fixed_arms import FixedArmsProblem
 from ..problems.synthetic import SyntheticProblem
@@ -48,7 +48,7 @@ def make_run_table(numbers: Mapping[str, Any], problem: Problem, algorithm: Algo
 
 
 def list_outcome_rows(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield the rows about regret and communication, unless there was no pull."""
+    """Yield the rows of a run's table on regret and communication, unless there was no pull."""
     if numbers["pulls"] is None:
         return
     share = numbers["percent_of_uniform"]
@@ -63,7 +63,10 @@ def list_outcome_rows(numbers: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def describe_problem(problem: Problem, horizon: int, algorithm: Algorithm) -> str:
-    """Describe a problem: sizes, rounds, arrivals and seed; of a plugin's problem, its repr."""
+    """Describe, for the table of a run, its problem: sizes, rounds, arrivals and seed.
+
+    Of a plugin's problem it shows the repr.
+    """
     sizes = f"d={problem.dim}, K={problem.n_arms}, M={problem.n_clients}, T={horizon:,}"
     if not is_described(problem):
         return f"{sizes}\n{problem!r}"
@@ -72,7 +75,7 @@ def describe_problem(problem: Problem, horizon: int, algorithm: Algorithm) -> st
 
 
 def is_described(problem: Problem) -> TypeGuard[SyntheticProblem | DataProblem]:
-    """Return whether the words below hold for a problem.
+    """Return whether the table of a run has words for a problem.
 
     They need not for a class derived from SyntheticProblem, or one without recorded parameters.
     """
@@ -81,7 +84,7 @@ def is_described(problem: Problem) -> TypeGuard[SyntheticProblem | DataProblem]:
 
 
 def describe_rounds(problem: SyntheticProblem | DataProblem) -> str:
-    """Describe what a client sees and how rewards are drawn."""
+    """Describe, for the table of a run, what a client sees and how rewards are drawn."""
     if isinstance(problem, DataProblem):
         return problem.describe()
     if isinstance(problem, FixedArmsProblem):
@@ -96,14 +99,14 @@ def describe_rounds(problem: SyntheticProblem | DataProblem) -> str:
 
 
 def describe_arrival(problem: SyntheticProblem | DataProblem, algorithm: Algorithm) -> str:
-    """Describe the arrival pattern that was played, with its parameters."""
+    """Describe, for the table of a run, the arrival pattern that was played."""
     parameters = problem.spec["parameters"]
     name = parameters["arrival"] or ("round-robin" if algorithm.syncs == "all" else "random")
     return f"{name} arrival" + format_parameters(list_arrival_parameters(parameters))
 
 
 def describe_noise(problem: SyntheticProblem) -> str:
-    """Describe the noise of a problem: its model, what the problem states, other parameters."""
+    """Describe, for the table of a run, the noise of its problem: model and parameters."""
     stated = {"sd": problem.noise_scale, "R": problem.R, "adversary's budget": problem.corruption}
     parameters = problem.spec["parameters"]
     ours = (*PROBLEM_PARAMETERS, "R", "corruption", *list_arrival_parameters(parameters))
@@ -112,19 +115,19 @@ def describe_noise(problem: SyntheticProblem) -> str:
 
 
 def format_parameters(values: Mapping[str, Any]) -> str:
-    """Return the parameters that are not None, in brackets: " (sd 0.1, R 1)"."""
+    """Return the parameters in a cell of a run's table, in brackets: " (sd 0.1, R 1)"."""
     shown = [f"{key} {format_parameter(each)}" for key, each in values.items() if each is not None]
     return f" ({', '.join(shown)})" if shown else ""
 
 
 def list_arrival_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those parameters of a problem that its arrival pattern takes."""
+    """Return, for the table of a run, the parameters that its arrival pattern takes."""
     others = {key: value for key, value in parameters.items() if key not in PROBLEM_PARAMETERS}
     return pick_arrival_parameters(parameters["arrival"], parameters.get("noise"), others)
 
 
 def describe_played_algorithm(algorithm: Algorithm) -> str:
-    """Describe an algorithm: its preset, its parts, and the values of their parameters."""
+    """Describe, for the table of a run, its algorithm: preset, parts and parameters."""
     values: dict[str, Any] = {"ridge": algorithm.setting.ridge}
     for axis in ("noise", "trigger", "weighting"):
         values |= algorithm.spec[axis]["parameters"]
@@ -140,18 +143,18 @@ def describe_played_algorithm(algorithm: Algorithm) -> str:
 
 
 def format_parameter(value: Any) -> str:
-    """Format a value, floats to four digits."""
+    """Format a parameter in the table of a run, floats to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def format_layers(layer_pulls: list[int]) -> str:
-    """Return the layers that were played, as layer:pulls; S is the last layer."""
+    """Return the row of a run's table with the pulls by layer; S is the last layer."""
     played = [f"{layer}:{pulls:,}" for layer, pulls in enumerate(layer_pulls) if pulls]
     return "  ".join(played) + f"  (S={len(layer_pulls) - 1})"
 
 
 def make_guarantee_cell(numbers: Mapping[str, Any]) -> RenderableType:
-    """Make the cell that says whether the theorem's guarantee holds, and why not."""
+    """Make the cell of a run's table that says whether the guarantee holds, and why not."""
     if numbers["guarantee"]:
         return f"holds ({numbers['theorem']})"
     reasons = Table.grid(padding=(0, 1))

@@ -22,7 +22,7 @@ NEXT_COMMANDS = ('pip install -e ".[test]"', "pytest", "fedsuplin run {name}")
 
 
 def write_package(name: str, folder: Path) -> Path:
-    """Write the package `name` into a new folder of that name: all of its files, or none."""
+    """Write the new plugin package `name` into a folder of that name: all of its files, or none."""
     check_package_name(name)
     target = folder / name
     if target.exists() or target.is_symlink():
@@ -40,19 +40,19 @@ def write_package(name: str, folder: Path) -> Path:
 
 
 def write_package_files(name: str, folder: Path) -> None:
-    """Write every file of the package into a folder."""
+    """Write every file of a new plugin package into a folder."""
     for path, text in fill_templates(name).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
 
 
 def list_next_steps(name: str) -> list[str]:
-    """Return the commands that install, test and run a package, in its folder."""
+    """Return the commands that install, test and run a new plugin package, in its folder."""
     return [command.format(name=derive_registered_name(name)) for command in NEXT_COMMANDS]
 
 
 def check_package_name(name: str) -> None:
-    """Refuse a name that a package can't have, and suggest one that it can."""
+    """Refuse a name that a new plugin package can't have, and suggest one that it can."""
     reason = find_name_problem(name)
     if reason is not None:
         suggestion = suggest_name(name)
@@ -62,7 +62,7 @@ def check_package_name(name: str) -> None:
 
 
 def find_name_problem(name: str) -> str | None:
-    """Return why a package can't have a name, or None if it can."""
+    """Return why a new plugin package can't have a name, or None if it can."""
     if not DISTRIBUTION_NAME.fullmatch(name):
         return "it must be letters and digits, with '-', '_' and '.' between them"
     module = derive_module_name(name)
@@ -81,7 +81,7 @@ def find_name_problem(name: str) -> str | None:
 
 
 def suggest_name(name: str) -> str:
-    """Return a name that a package can have, close to a given one."""
+    """Return a name that a new plugin package can have, close to a given one."""
     stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     short = stem.removeprefix("fedsuplin").strip("-")
     return next(
@@ -95,23 +95,26 @@ def suggest_name(name: str) -> str:
 
 
 def is_importable(module: str) -> bool:
-    """Return whether a module can be imported; an empty folder in sys.path does not count."""
+    """Return whether a module of the new package's name can be imported already.
+
+    An empty folder in sys.path does not count.
+    """
     spec = find_spec(module)
     return spec is not None and spec.origin is not None
 
 
 def derive_module_name(name: str) -> str:
-    """Return the name of the module in a package."""
+    """Return the name of the module in a new plugin package."""
     return normalise_package_name(name).replace("-", "_")
 
 
 def derive_registered_name(name: str) -> str:
-    """Return the name of a package's plugins: those of fedsuplin-gossip are named `gossip`."""
+    """Return the name of a new package's plugins: those of fedsuplin-gossip are named `gossip`."""
     return normalise_package_name(name).removeprefix("fedsuplin-")
 
 
 def fill_templates(name: str) -> dict[str, str]:
-    """Return the text of every file of a package, by its path in it."""
+    """Return the text of every file of a new plugin package, by its path in it."""
     words = {
         "package": name,
         "module": derive_module_name(name),

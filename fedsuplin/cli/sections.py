@@ -21,7 +21,7 @@ class SectionedCommand(click.Command):
         self.manual = manual
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the arguments, then the options under their headings."""
+        """Write the section of arguments, then the sections of options."""
         self.manual.write_arguments(formatter)
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
@@ -35,7 +35,7 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(records, col_max=WIDEST_LEFT)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, files, exit codes and what else the manual has."""
+        """Write the sections below the options: examples, files, exit codes."""
         self.manual.write_rest(formatter)
 
 
@@ -43,7 +43,7 @@ class SectionedGroup(SectionedCommand, click.Group):
     """A group whose --help also lists its commands, below its options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the commands."""
+        """Write the sections of options, then that of the commands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
@@ -57,12 +57,12 @@ class SectionedOption(click.Option):
 
 
 def make_option_factory(section: str) -> Callable[..., Decorator]:
-    """Return a `click.option` whose options are printed under a heading."""
+    """Return a `click.option` whose options --help prints in one section, under its heading."""
     return functools.partial(click.option, cls=SectionedOption, section=section)
 
 
 def add_options(*groups: list[Decorator]) -> Decorator:
-    """Return a decorator that adds groups of options, in the order in which they are given."""
+    """Return a decorator that adds sections of options to a command, in the order given."""
     decorators = [decorator for group in groups for decorator in group]
     return lambda command: functools.reduce(
         lambda made, decorator: decorator(made), reversed(decorators), command

@@ -21,7 +21,7 @@ from ..federation.agreement import Agreement
 from ..federation.credentials import Listening
 from ..federation.ledger import Ledger
 from .build import build_live_algorithm
-from .completing import complete_variants
+from .completers import complete_variants
 from .manuals import SERVE
 from .options import (
     FILE_PATH,
@@ -182,7 +182,7 @@ def serve_command(
 def build_agreement(
     variant: str | None, given: dict[str, Any], typed: list[str], store: Path
 ) -> Agreement | None:
-    """Build the agreement that the options describe; None takes the one in the store."""
+    """Build the agreement from the options of `fedsuplin serve`; None takes the store's."""
     if variant is None and not typed:
         if not store.exists():
             raise InvalidInput(
@@ -204,7 +204,7 @@ def build_agreement(
 
 
 def list_typed_options(context: click.Context, given: dict[str, Any]) -> list[str]:
-    """Return the flags of the options about the algorithm that were typed."""
+    """Return the flags about the algorithm that were typed after `fedsuplin serve`."""
     options_of = {parameter.name: parameter for parameter in context.command.params}
     is_default = click.core.ParameterSource.DEFAULT
     return [
@@ -215,7 +215,7 @@ def list_typed_options(context: click.Context, given: dict[str, Any]) -> list[st
 
 
 def print_address(where: str, as_json: bool) -> None:
-    """Print the address that the server listens on."""
+    """Print the address that `fedsuplin serve` listens on."""
     if as_json:
         print_json({"address": where})
     else:
@@ -224,7 +224,7 @@ def print_address(where: str, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def log_as_json() -> Iterator[None]:
-    """Print the log of the service to standard error, one JSON object per line."""
+    """Print the log of `fedsuplin serve` to standard error, one JSON object per line."""
     from ..federation.telemetry import LOGGER, JsonLinesFormatter
 
     handler, before = logging.StreamHandler(sys.stderr), (LOGGER.level, LOGGER.propagate)

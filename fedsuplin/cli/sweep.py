@@ -21,10 +21,10 @@ from .output import (
     check_folder,
     format_value_and_error,
     make_table,
-    open_sweep_bar,
     print_notices_and_files,
     write_figure,
 )
+from .progress import open_sweep_bar
 from .sections import SectionedCommand, add_options
 
 MOST_FAILURES, MOST_ROWS, MOST_COLUMNS = 5, 60, 3  # on the screen; the files have all of them
@@ -94,7 +94,7 @@ def sweep_command(
 def print_sweep(
     found: SweepResult, files: list[Path], notices: list[str], *, as_json: bool, quiet: bool
 ) -> None:
-    """Print the table of a sweep, the runs that failed and the files, or JSON."""
+    """Print what `fedsuplin sweep` found: table, failed runs and files, or JSON."""
     stopped = [] if found.complete else ["stopped: start it again, and it continues from here"]
     if as_json:
         numbers = {"complete": found.complete, "summary": found.summary(), "failed": found.failed}
@@ -115,7 +115,7 @@ def print_sweep(
 
 
 def make_sweep_table(found: SweepResult) -> Table:
-    """Make a table with one row per point of the grids.
+    """Make the table that `fedsuplin sweep` prints, with one row per point of the grids.
 
     Every axis that varies has a column; where they are many, all of them share one.
     """
@@ -146,7 +146,7 @@ def make_sweep_table(found: SweepResult) -> Table:
 
 
 def describe_point(row: Mapping[str, Any], axes: Iterable[str]) -> str:
-    """Describe a point of the grids: its policy, and its value on every other axis."""
+    """Describe a row of the table of `fedsuplin sweep`: its policy, and its value on each axis."""
     return ", ".join(
         str(row[axis]) if axis == "policy" else f"{axis} {row[axis]}"
         for axis in axes
@@ -155,7 +155,7 @@ def describe_point(row: Mapping[str, Any], axes: Iterable[str]) -> str:
 
 
 def format_sweep_numbers(row: Mapping[str, Any]) -> list[str]:
-    """Format regret, its share of uniform play's, and communication; empty if all runs failed."""
+    """Format the numbers in a row of `fedsuplin sweep`; they are empty if all runs failed."""
     if not row["seeds"]:
         return [""] * 3
     share = row["percent_of_uniform"]
@@ -167,7 +167,7 @@ def format_sweep_numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def write_sweep_files(found: SweepResult, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write table, means, curves and figure; return the files, and notices about missing ones."""
+    """Write the files of `fedsuplin sweep`; return them, and notices about missing ones."""
     files = [
         found.write_csv(folder / "table.csv"),
         write_csv_rows(folder / "summary.csv", found.summary()),

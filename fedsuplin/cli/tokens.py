@@ -72,7 +72,7 @@ def tokens_command(
 
 
 def write_token_files(out: Path, tokens: dict[int, str], replace: bool) -> dict[int, Path]:
-    """Write a token file for each client; return their paths."""
+    """Write a token file for each client, as `fedsuplin tokens` does; return their paths."""
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {client_id: out / f"client-{client_id}.token" for client_id in tokens}
     for path in paths.values():

@@ -15,7 +15,7 @@ from ..contracts.variant import AXES, PRESETS, SYNCS
 from ..errors import FedsuplinError
 from ..registry import Registry, plugins
 from .build import build_problem_and_algorithm, read_build_defaults
-from .completing import complete_variants
+from .completers import complete_variants
 from .manuals import VARIANTS
 from .options import JSON_OPTION, SIZE_OPTIONS
 from .output import describe_parts, make_table
@@ -53,7 +53,7 @@ def variants_command(name: str | None, as_json: bool, **given: Any) -> None:
 
 
 def print_algorithm_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
-    """Print the numbers of a variant's algorithms, one per preset."""
+    """Print the numbers that `fedsuplin variants` shows of one variant, by preset."""
     if as_json:
         print_json(
             {algorithm.preset: collect_algorithm_numbers(algorithm) for algorithm in algorithms}
@@ -67,7 +67,7 @@ def print_algorithm_numbers(algorithms: list[Algorithm], as_json: bool) -> None:
 
 
 def collect_algorithm_numbers(algorithm: Algorithm) -> dict[str, Any]:
-    """Return an algorithm as plain data: its specification, and the numbers computed from it."""
+    """Return an algorithm as `fedsuplin variants --json` prints it: specification and numbers."""
     return {
         **algorithm.spec,
         "radii": algorithm.radii.tolist(),
@@ -79,7 +79,7 @@ def collect_algorithm_numbers(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def fold_lines(text: str, width: int) -> str:
-    """Wrap lines at a width, between words; continuations are indented."""
+    """Wrap lines in the table of `fedsuplin variants`; continuations are indented."""
     wrap = textwrap.TextWrapper(
         width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False
     )
@@ -87,7 +87,7 @@ def fold_lines(text: str, width: int) -> str:
 
 
 def list_variant_rows(registry: Registry) -> list[dict[str, Any]]:
-    """Return every registered variant as plain data, with an error for one that can't be made."""
+    """Return the rows of `fedsuplin variants`, with an error for one that can't be made."""
     rows = []
     for name in registry.names("variants"):
         try:
@@ -105,7 +105,7 @@ def list_variant_rows(registry: Registry) -> list[dict[str, Any]]:
 
 
 def make_variants_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Make the table of all variants."""
+    """Make the table that `fedsuplin variants` prints."""
     table = make_table()
     for heading, ratio in (("variant", None), ("what it is", 2), ("made of", 3)):
         table.add_column(
@@ -125,12 +125,12 @@ def make_variants_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def describe_variant(row: Mapping[str, Any]) -> str:
-    """Return the summary of a variant and its theorem."""
+    """Return the summary of a variant and its theorem, for `fedsuplin variants`."""
     return f"{row['summary']}\n({row['theorem'] or 'no theorem of the paper'})"
 
 
 def describe_composition(row: Mapping[str, Any]) -> str:
-    """Return the parts of a variant, who syncs, and what decisions are based on."""
+    """Describe a variant for `fedsuplin variants`: parts, who syncs, what decisions use."""
     decides = (
         "lazy (decides from the last download)"
         if row["lazy"]

@@ -74,5 +74,10 @@ class Variant:
         if self.syncs not in SYNCS:
             raise unknown("way to sync", self.syncs, SYNCS)
         for preset in self.presets:
-            if preset not in PRESETS:
-                raise unknown("preset", preset, PRESETS)
+            check_preset(preset)
+
+
+def check_preset(preset: str) -> None:
+    """Refuse a preset that no variant has."""
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)

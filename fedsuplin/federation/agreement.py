@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,8 @@ from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import Doubling
 from ..algorithm.making import make_algorithm_from_spec
 from ..errors import FedsuplinError, InvalidInput
-from ..live.algorithms import check_live_algorithm
-from .wire import compute_fingerprint, encode_spec
+from ..live.algorithm_checks import check_live_algorithm
+from .wire import encode_spec
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,3 +70,8 @@ class Agreement:
                 f"this is not the specification of an algorithm: {error!r}"
             ) from error
         return agreement
+
+
+def compute_fingerprint(spec: dict[str, Any]) -> bytes:
+    """Return the hash of a specification."""
+    return hashlib.sha256(encode_spec(spec)).digest()

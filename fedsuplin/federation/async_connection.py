@@ -14,7 +14,8 @@ from .._shared.lazy_names import LazyModule
 from ..algorithm.algorithm import Algorithm
 from ..errors import FederationError
 from ..live.client import Decision
-from .calls import FIRST_CONTACT_SECONDS, Calls, ConnectionStatus, prepare_calls_and_link
+from .calls import FIRST_CONTACT_SECONDS, Calls, prepare_calls_and_link
+from .connection_status import ConnectionStatus
 
 if TYPE_CHECKING:
     import asyncio

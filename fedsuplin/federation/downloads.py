@@ -7,7 +7,8 @@ import numpy as np
 from ..algorithm.algorithm import Algorithm
 from ..live.client import Client
 from ..live.messages import Download
-from ..live.uploads import check_message, pack_upper
+from ..live.triangles import pack_upper
+from ..live.uploads import check_message
 
 
 def is_fresh_download(download: Download, algorithm: Algorithm) -> bool:

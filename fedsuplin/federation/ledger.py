@@ -18,7 +18,8 @@ from ..algorithm.doubling import LAST_EPOCH
 from ..errors import InvalidInput, NumericalError
 from ..live.messages import Download
 from ..live.server import Server
-from ..live.uploads import select_layers, unpack_upper
+from ..live.triangles import unpack_upper
+from ..live.uploads import select_layers
 from .agreement import Agreement
 from .ledger_tables import (
     COUNT_NAMES,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .._shared.checks import check_finite, is_whole_number
 from ..errors import FederationError, FederationWarning, FedsuplinError, InvalidInput
-from ..live.algorithms import check_client_id
+from ..live.algorithm_checks import check_client_id
 from ..live.client import Client, Decision
 from ..live.messages import Download
 from .agreement import Agreement

@@ -242,8 +242,3 @@ class RoundAnswer(Message):
 def encode_spec(spec: dict[str, Any]) -> bytes:
     """Return a specification as JSON, always in the same form."""
     return encode_json(spec, sort_keys=True, separators=(",", ":")).encode()
-
-
-def compute_fingerprint(spec: dict[str, Any]) -> bytes:
-    """Return the hash of a specification."""
-    return hashlib.sha256(encode_spec(spec)).digest()

@@ -19,7 +19,7 @@ from .._shared.checks import check_finite, check_not_negative, check_seed, is_wh
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.failures import build_failure
 from ..errors import InvalidInput, NumericalError
-from .algorithms import check_client_id, check_live_algorithm
+from .algorithm_checks import check_client_id, check_live_algorithm
 from .contexts import pack_contexts
 from .messages import Download, Upload
 from .saving import (
@@ -29,7 +29,8 @@ from .saving import (
     load_live,
     save_live,
 )
-from .uploads import check_message, pack_layers, unpack_upper
+from .triangles import unpack_upper
+from .uploads import check_message, pack_layers
 
 Observed = tuple[int, Floats, float, float]  # the layer, the arm, its weight and the reward
 OBSERVED_FIELDS = ("layer", "x", "weight", "reward")

@@ -15,7 +15,7 @@ from fedsuplin_ext.live import Live
 from .._shared.arrays import Counts, Floats
 from ..algorithm.algorithm import Algorithm
 from ..errors import InvalidInput, NumericalError
-from .algorithms import check_live_algorithm
+from .algorithm_checks import check_live_algorithm
 from .messages import Download, Upload
 from .saving import load_live, save_live
 from .uploads import check_upload, select_layers

@@ -1,13 +1,11 @@
-"""Pack symmetric matrices, and check the messages that arrive."""
+"""Put uploads together, take them apart, and check those that arrive."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Collection
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from .._shared.arrays import AnyArray, Floats
@@ -15,8 +13,9 @@ from .._shared.checks import is_whole_number
 from ..algorithm.algorithm import Algorithm
 from ..contracts.stream import NORM_TOLERANCE
 from ..errors import InvalidInput
-from .algorithms import check_client_id
+from .algorithm_checks import check_client_id
 from .messages import Download, Upload
+from .triangles import find_packed_diagonal, pack_upper
 
 ROUNDING = 1e-12  # error of a sum of a few ω x xᵀ, relative to its trace
 SUMMING = 1e-9  # error of a sum of very many, at most
@@ -45,42 +44,6 @@ def pack_layers(parts: list[tuple[int, Floats, Floats]], dim: int) -> dict[str, 
         ),
         "moments": np.array([vector for _, _, vector in parts]).reshape(len(parts), dim),
     }
-
-
-def pack_upper(matrix: Floats) -> Floats:
-    """Return the upper triangle of a matrix, row after row.
-
-    >>> pack_upper(np.array([[1.0, 2.0], [2.0, 3.0]])).tolist()
-    [1.0, 2.0, 3.0]
-    """
-    return matrix[list_triangle_indices(len(matrix))]
-
-
-def unpack_upper(upper: Floats, dim: int) -> Floats:
-    """Return the matrix with this packed upper triangle, and zeros below the diagonal.
-
-    Several rows give several matrices.
-    """
-    matrix = np.zeros((*upper.shape[:-1], dim, dim))
-    rows, columns = list_triangle_indices(dim)
-    matrix[..., rows, columns] = upper
-    return matrix
-
-
-@functools.lru_cache(maxsize=16)
-def list_triangle_indices(dim: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return rows and columns of the entries of an upper triangle, row after row."""
-    return np.triu_indices(dim)
-
-
-@functools.lru_cache(maxsize=16)
-def find_packed_diagonal(dim: int) -> NDArray[np.intp]:
-    """Return where the diagonal is in a packed upper triangle.
-
-    >>> find_packed_diagonal(3).tolist()
-    [0, 3, 5]
-    """
-    return np.cumsum([0, *range(dim, 1, -1)])
 
 
 def check_message(message: Upload | Download, kind: type, dim: int, n_layers: int) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def read_load() -> float | None:
-    """Return how many processes wanted a core over the last minute; None where it is unknown."""
+    """Return the load of this machine over the last minute; None where it is unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def read_processor_name() -> str:
-    """Return the model of the CPU, or its architecture where the model is unknown."""
+    """Return the model of this machine's CPU, or its architecture if the model is unknown."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

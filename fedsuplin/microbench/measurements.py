@@ -33,7 +33,7 @@ def measure_all(
     effort: Effort = FULL,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> dict[str, Any]:
-    """Measure everything, and return it as plain data.
+    """Make all measurements of `fedsuplin bench`, and return them as plain data.
 
     `progress(what, done, total)` is called before each part, and at the end.
     """
@@ -113,7 +113,7 @@ def measure_round(
 
 
 def choose_pulls(n: int, sizes: dict[str, int]) -> int:
-    """Return how many pulls to play: fewer than n where a round has more numbers than the paper's.
+    """Return how many pulls to measure: fewer than n where a round is larger than the paper's.
 
     They are whole rounds of all clients.
     """
@@ -122,13 +122,13 @@ def choose_pulls(n: int, sizes: dict[str, int]) -> int:
 
 
 def compute_layers_looked_at(result: RunResult) -> float:
-    """Return the layers per pull: a pull that ends in layer s has looked at layers 0 to s."""
+    """Return the layers per pull that a measured run looked at: 0 to s if it ends in layer s."""
     played = result.layer_pulls
     return float(played @ np.arange(1, len(played) + 1) / played.sum())
 
 
 def draw_contexts(algorithm: Algorithm, problem: SyntheticProblem, pulls: int) -> None:
-    """Draw the contexts that a run would play."""
+    """Draw the contexts that a run would play, to measure how long that takes."""
     stream = problem.stream(pulls, choose_arrival(algorithm, problem, pulls))
     size = choose_chunk_size(algorithm)
     for start in range(0, pulls, size):

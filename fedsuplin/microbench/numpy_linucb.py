@@ -53,7 +53,7 @@ class NumpyLinUCB:
 
 
 def play_rows(player: Any, contexts: np.ndarray, theta: np.ndarray, noise: np.ndarray) -> list[int]:
-    """Play a simulation, with its rewards and regret, and return the arms that were chosen."""
+    """Play the NumPy LinUCB on contexts, with rewards and regret, and return the arms chosen."""
     arms, regret = [], 0.0
     for t in range(len(contexts)):
         rows = contexts[t]
@@ -66,7 +66,7 @@ def play_rows(player: Any, contexts: np.ndarray, theta: np.ndarray, noise: np.nd
 
 
 def take_first_rows(problem: SyntheticProblem, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first contexts of a problem, as rounds × arms × dim, and their noise."""
+    """Return a problem's first contexts for the NumPy LinUCB, rounds × arms × dim, and noise."""
     chunk = problem.stream(HORIZON, None).take(n)
     rows = np.ascontiguousarray(chunk.contexts[:, :, : problem.n_arms].transpose(0, 2, 1))
     return rows, chunk.noise.copy()
@@ -79,19 +79,19 @@ class FixedRadius:
     radius: float = 0.5
 
     def n_layers(self, setting: Any) -> int:
-        """Return 1."""
+        """Return 1, since the NumPy LinUCB has one layer."""
         return 1
 
     def radii(self, setting: Any) -> list[float]:
-        """Return the radius of the only layer."""
+        """Return the radius of the NumPy LinUCB, for its only layer."""
         return [self.radius]
 
     def target_widths(self, setting: Any) -> list[float]:
-        """Return a width that no arm reaches, so that no layer is passed."""
+        """Return a width that no arm reaches: as in the NumPy LinUCB, no layer is passed."""
         return [0.0]
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return no noise, with the scale 0."""
+        """Return no noise: it only makes `oful` the same as the NumPy LinUCB."""
         return np.zeros(n), np.zeros(n)
 
 
@@ -104,7 +104,7 @@ def time_numpy_rounds(dim: int, n_arms: int, n: int) -> float:
 
 
 def answer_timings() -> None:
-    """Print the seconds of some rounds for each line with dim, arms and rounds on stdin."""
+    """Time the NumPy LinUCB in its process: read sizes from stdin, and print seconds."""
     for line in sys.stdin:
         dim, n_arms, n = map(int, line.split())
         print(time_numpy_rounds(dim, n_arms, n), flush=True)
@@ -131,7 +131,7 @@ class SingleThreadedNumpy:
         return self
 
     def make_timing(self, dim: int, n_arms: int, n: int) -> Timing:
-        """Return a timing of n rounds in that process."""
+        """Return a timing of n rounds of the NumPy LinUCB in that process."""
 
         def seconds() -> float:
             assert self._process.stdout is not None  # it is a pipe

@@ -21,7 +21,7 @@ from .tables import LEGEND, list_facts, make_rounds_table, make_widths_table
 def write_benchmark_page(
     path: Path, numbers: dict[str, Any], *, quick: bool, busy: float | None
 ) -> Path:
-    """Write the tables in Markdown, with how, when and where they were made."""
+    """Write the benchmark page in Markdown: the tables, with how, when and where they were made."""
     shown = path.name if path.is_absolute() else path
     python, system = platform.python_version(), f"{platform.system()} {platform.machine()}"
     circumstances = {
@@ -60,7 +60,7 @@ This page is made by the command below.
 
 
 def format_load_warning(busy: float) -> str:
-    """Return a warning for the reader if the machine was busy, else nothing."""
+    """Return the benchmark page's warning if the machine was busy, else nothing."""
     if busy < 0.5 * (os.cpu_count() or 1):
         return ""
     return (
@@ -70,7 +70,7 @@ def format_load_warning(busy: float) -> str:
 
 
 def format_page_table(table: Table) -> str:
-    """Return a table of the terminal in Markdown."""
+    """Return a table of the terminal in Markdown, for the benchmark page."""
     heads = [str(column.header) for column in table.columns]
     rows = zip(*(column.cells for column in table.columns), strict=True)
     return format_markdown_table(heads, rows, numbers_from=1)

@@ -18,7 +18,7 @@ the loop; NumPy: a one-layer LinUCB round, and how many times ours it takes."""
 
 
 def make_tables(numbers: dict[str, Any]) -> Group:
-    """Return all tables and their legend."""
+    """Return all benchmark tables and their legend."""
     return Group(
         make_machine_table(numbers),
         make_widths_table(numbers["widths"]),
@@ -28,7 +28,7 @@ def make_tables(numbers: dict[str, Any]) -> Group:
 
 
 def make_machine_table(numbers: dict[str, Any]) -> Table:
-    """Return the facts about the machine as a table."""
+    """Return the first benchmark table: the facts about the machine and the engine."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -38,7 +38,7 @@ def make_machine_table(numbers: dict[str, Any]) -> Table:
 
 
 def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the facts about the machine and the engine, each with its name."""
+    """Yield the rows of the first benchmark table: name and text of each fact measured."""
     d, k, m = PAPER.values()
     talk = numbers["communication"]
     step, factorisation = numbers["sync"].values()
@@ -68,7 +68,7 @@ def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def make_widths_table(rows: list[dict[str, Any]]) -> Table:
-    """Return µs and Gflop/s of the widths of one layer, one row per size."""
+    """Return the benchmark table of widths: µs and Gflop/s of one layer, one row per size."""
     table = make_plain_table("kernel", "d", "K", "µs", "Gflop/s", "% of peak")
     for row in rows:
         rate = count_width_flops(row["dim"], row["n_arms"]) / row["microseconds"] / 1e3
@@ -78,7 +78,7 @@ def make_widths_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
-    """Return µs per round of the loop, beside those of drawing contexts and of the NumPy LinUCB."""
+    """Return the benchmark table of rounds: µs of the loop, of drawing, and of the NumPy LinUCB."""
     table = make_plain_table(
         "a round of", "d", "K", "µs", "layers", "per layer", "drawing", "NumPy", "times"
     )
@@ -98,7 +98,7 @@ def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def make_plain_table(what: str, *numbers: str) -> Table:
-    """Return an empty table with words on the left and numbers on the right."""
+    """Return an empty benchmark table with words on the left and numbers on the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column(what, style="bold", overflow="fold")
     for heading in numbers:
@@ -107,7 +107,7 @@ def make_plain_table(what: str, *numbers: str) -> Table:
 
 
 def keep_numbers_whole(table: Table) -> Table:
-    """Make a narrow terminal fold headings and words: a number that is cut is another number."""
+    """Make a benchmark table fold headings and words in a narrow terminal, never numbers."""
     for column in table.columns[1:]:
         column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
     return table

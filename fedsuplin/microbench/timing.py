@@ -58,5 +58,5 @@ def make_peak_timing(kernels: str | None = None) -> Timing:
 
 
 def count_width_flops(dim: int, n_arms: int) -> int:
-    """Return the operations of all widths: d(d+1)/2 multiply-adds for each arm."""
+    """Return the operations in a timing of all widths: d(d+1)/2 multiply-adds for each arm."""
     return dim * (dim + 1) * n_arms

@@ -11,7 +11,9 @@ from .._shared.arrays import AnyArray, Clients, Counts, Floats
 from .._shared.checks import check_positive_integer, check_seed, check_size
 from ..contracts.problem import Problem
 from ..contracts.stream import Chunk
-from .base import DrawnStream, build_spec, make_arrival
+from .arrivals import make_arrival
+from .drawn_stream import DrawnStream
+from .specs import build_spec
 
 # The random streams of a seed that a SyntheticProblem uses; those of the data come after them.
 SHARED_STREAMS = 6

@@ -10,6 +10,7 @@ from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_array, check_array
 from .._shared.arrays import Clients, Floats
+from .._shared.plain_data import convert_to_lists
 from ..contracts.stream import NORM_TOLERANCE, pad_columns
 from ..errors import InvalidInput
 from .synthetic import SyntheticProblem, SyntheticStream
@@ -168,8 +169,3 @@ class FixedArmsStream(SyntheticStream):
     def _look_up_rewards(self, clients: Clients) -> Floats | None:
         """Return the mean rewards of these clients, if each arm has a θ of its own."""
         return None if self._means is None else self._means[clients]
-
-
-def convert_to_lists(values: Any) -> Any:
-    """Return an array as nested lists, for a specification; None stays None."""
-    return None if values is None else np.asarray(values, dtype=float).tolist()

@@ -17,7 +17,9 @@ from ..contracts.problem import Problem
 from ..contracts.stream import Chunk, Stream
 from ..errors import InvalidInput, PluginError, unknown
 from ..registry import check_plugin, list_parameters, plugins
-from .base import DrawnStream, build_spec, make_arrival, pick_arrival_parameters
+from .arrivals import make_arrival, pick_arrival_parameters
+from .drawn_stream import DrawnStream
+from .specs import build_spec
 
 CONTEXT_LAWS = ("sphere", "ball")
 GENERATORS = ("_lengths", "_noise", "_corruption")  # attributes, and keys of a checkpoint

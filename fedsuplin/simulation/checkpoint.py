@@ -1,10 +1,8 @@
-"""Checkpoints of a run: when one is written, what it holds, how a run resumes, and Ctrl-C."""
+"""Checkpoints of a run: when one is written, what it holds, and how a run resumes."""
 
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,29 +128,3 @@ def resume_run(
     # A stream that can't jump is read again from its beginning, without playing it.
     for start in range(0, recorder.played, size):
         stream.take(min(size, recorder.played - start))
-
-
-class Interruptions:
-    """Delay Ctrl-C until the end of a chunk, so that a checkpoint is whole.
-
-    A second Ctrl-C acts at once.
-    """
-
-    def __init__(self, deferred: bool) -> None:
-        self.any = False
-        self._deferred = deferred and threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> Interruptions:
-        if self._deferred:
-            self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self._deferred:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, *_: Any) -> None:
-        """Remember the first Ctrl-C, and raise at the second."""
-        if self.any:
-            raise KeyboardInterrupt
-        self.any = True

@@ -16,7 +16,8 @@ from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import Doubling
 from ..contracts.problem import Problem
 from ..errors import FedsuplinError, InvalidInput
-from .loop import Progress, choose_chunk_size, play_stream, warn_of_interruption
+from .interruptions import warn_of_interruption
+from .loop import Progress, choose_chunk_size, play_stream
 from .phases import begin_phases
 from .preparing import check_together, choose_arrival, make_engine
 from .recorder import Recorder, list_recorded_pulls

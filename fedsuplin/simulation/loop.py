@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 
 from fedsuplin_ext import norms
@@ -12,8 +11,9 @@ from .._shared.checks import check_positive_integer
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.failures import build_failure
 from ..contracts.stream import Chunk, Stream, check_chunk
-from ..errors import FedsuplinError, InterruptedRun, InvalidInput, PluginError
-from .checkpoint import CheckpointKeeper, Interruptions, save_checkpoint
+from ..errors import FedsuplinError, InvalidInput, PluginError
+from .checkpoint import CheckpointKeeper, save_checkpoint
+from .interruptions import Interruptions
 from .phases import PhaseRunner
 from .recorder import Recorder
 
@@ -95,12 +95,3 @@ def take_chunk(stream: Stream, n: int, recorder: Recorder) -> Chunk:
     if not stream.checked:
         check_chunk(chunk, n, recorder.pull, recorder.algorithm.n_arms)
     return chunk
-
-
-def warn_of_interruption(stacklevel: int) -> None:
-    """Warn that Ctrl-C stopped the run; `stacklevel` counts the frames up to the user's call."""
-    warnings.warn(
-        "interrupted: the result holds what was recorded until now",
-        InterruptedRun,
-        stacklevel=stacklevel + 1,
-    )

@@ -17,7 +17,7 @@ from ..contracts.problem import Problem
 from ..contracts.protocols import find_missing
 from ..contracts.variant import Variant
 from ..errors import InvalidInput
-from ..problems.base import make_arrival
+from ..problems.arrivals import make_arrival
 
 # The spawn key of the random numbers for decisions; a problem counts its own from 0.
 DECISION_STREAM = 1000

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from typing import Any
 
 import numpy as np
-import scipy
 
 from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS, Engine
 
 from .._shared.arrays import AnyArray, Counts, Floats
 from .._shared.checks import check_positive_integer
-from .._shared.version import __version__
+from .._shared.version import list_software_versions
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
 from ..errors import InvalidInput
@@ -139,14 +137,3 @@ def collect_notices(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
     """Return the notices that a result shows its reader, as an entry of its spec; empty if none."""
     overstated = algorithm.describe_overstated_noise(problem)
     return {} if overstated is None else {"notices": [overstated]}
-
-
-def list_software_versions(kernels: str) -> dict[str, str]:
-    """Return the versions of everything that a result was computed with."""
-    return {
-        "fedsuplin": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "kernels": kernels,
-    }

@@ -197,7 +197,7 @@ class RunResult:
             The problem.
         """
         from ..algorithm.making import make_algorithm_from_spec
-        from ..problems.base import make_problem_from_spec
+        from ..problems.specs import make_problem_from_spec
 
         algorithm = make_algorithm_from_spec(self.spec["algorithm"])
         return algorithm, make_problem_from_spec(self.spec["problem"])

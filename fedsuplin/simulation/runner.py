@@ -13,7 +13,8 @@ from ..contracts.variant import Variant
 from ..errors import FedsuplinError, InvalidInput
 from .checkpoint import CheckpointKeeper, identify_run, resume_run
 from .epochs import run_epochs
-from .loop import Progress, choose_chunk_size, play_stream, warn_of_interruption
+from .interruptions import warn_of_interruption
+from .loop import Progress, choose_chunk_size, play_stream
 from .phases import begin_phases
 from .preparing import (
     check_no_parameters,

@@ -28,7 +28,7 @@ class StopFlag(Protocol):
     """What a job asks whether it should stop: a threading.Event, or something like it."""
 
     def is_set(self) -> bool:
-        """Return True once the job should stop."""
+        """Return True once the backend should stop the job."""
         ...
 
 
@@ -41,7 +41,7 @@ class RunStopped(Exception):
 
 
 def raise_if_stopped(stop: StopFlag) -> None:
-    """Raise `RunStopped` once the flag is set. Called between the chunks of a run."""
+    """Raise `RunStopped` once the backend's flag is set. Called between the chunks of a run."""
     if stop.is_set():
         raise RunStopped
 
@@ -70,7 +70,7 @@ def check_backend(backend: str) -> str:
 def run_jobs(
     backend: str, workers: int | None, run_job: RunJob, jobs: Sequence[Any]
 ) -> Generator[Any, None, None]:
-    """Yield `run_job(job, stop)` for every job, in the order in which the jobs end.
+    """Run every job on a backend; yield `run_job(job, stop)` in the order in which they end.
 
     A job whose worker died yields `Died`. Close the generator to stop the jobs under way.
     """
@@ -81,7 +81,7 @@ def run_jobs(
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use, which can be fewer than the machine has."""
+    """Return how many cores a backend may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -93,7 +93,7 @@ def count_cores() -> int:
 def run_in_threads(
     workers: int | None, run_job: RunJob, jobs: Sequence[Any]
 ) -> Generator[Any, None, None]:
-    """Run jobs in threads of this process. An error of a job is raised here and stops the rest."""
+    """Run jobs on the backend "threads". An error of a job is raised here and stops the rest."""
     at_a_time, stop, todo = workers or count_cores(), threading.Event(), iter(jobs)
     with ThreadPoolExecutor(at_a_time) as pool:
         try:
@@ -123,7 +123,7 @@ class BackendBroke(Exception):
 def run_in_processes(
     workers: int | None, run_job: RunJob, jobs: Sequence[Any]
 ) -> Generator[Any, None, None]:
-    """Run jobs in joblib's worker processes.
+    """Run jobs on the backend "processes", in joblib's worker processes.
 
     A worker that dies takes all others with it, and joblib does not say which job was the cause.
     The jobs that may have been under way are then run again, each alone.
@@ -150,7 +150,7 @@ def run_in_processes(
 def stream_outcomes(
     joblib: Any, at_a_time: int, run_job: RunJob, batch: list[tuple[int, Any]]
 ) -> Generator[tuple[int, Any], None, None]:
-    """Yield the outcomes of numbered jobs one by one, so that a kill loses only what is under way.
+    """Yield the outcomes of a backend's jobs one by one: a kill loses only what is under way.
 
     With one worker joblib would run the jobs in this process, where Ctrl-C ends a job instead of
     the sweep, and a job can end the program. So there are always two workers; with one job at a
@@ -175,14 +175,14 @@ def stream_outcomes(
 
 
 def run_in_child(parent: int, run_job: RunJob, number: int, job: Any) -> tuple[int, Any]:
-    """Run a numbered job in a worker process, which ends with its parent."""
+    """Run a numbered job in a worker process of a backend, which ends with its parent."""
     end_with_parent(parent)
     return number, run_job(job, None)
 
 
 @contextlib.contextmanager
 def close_quietly(results: Any) -> Iterator[None]:
-    """Close joblib's results at the end of the block, without its warnings about unused ones."""
+    """Close joblib's results when a backend ends, without its warnings about unused ones."""
     try:
         yield
     finally:
@@ -197,7 +197,7 @@ def close_quietly(results: Any) -> Iterator[None]:
 def run_on_dask(
     address: str, workers: int | None, run_job: RunJob, jobs: Sequence[Any]
 ) -> Generator[Any, None, None]:
-    """Run jobs on the workers of a Dask cluster.
+    """Run jobs on the Dask backend, by the workers of a cluster.
 
     Not through joblib, whose Dask backend waits for ever for a job whose worker died. Dask gives up
     jobs that happened to be on workers that died; they are run again at the end, each alone.
@@ -222,7 +222,7 @@ def run_on_dask(
 def submit_to_dask(
     distributed: Any, client: Any, workers: int | None, run_job: RunJob, jobs: Sequence[Any]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield each job with its future as they end, with at most `workers` at a time."""
+    """Yield each job of the Dask backend with its future as they end, `workers` at a time."""
     todo = iter(jobs)
     under_way = {
         client.submit(run_on_dask_worker, run_job, job, pure=False): job
@@ -238,7 +238,7 @@ def submit_to_dask(
 
 
 def run_on_dask_worker(run_job: RunJob, job: Any) -> Any:
-    """Run a job on a worker of the cluster, and stop it when its task was cancelled."""
+    """Run a job of the Dask backend on a worker, and stop it when its task was cancelled."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -252,20 +252,20 @@ class DaskCancellation:
         self._tasks, self._key = tasks, key
 
     def is_set(self) -> bool:
-        """Return True once the task was cancelled."""
+        """Return True once the task was cancelled on the Dask backend."""
         task = self._tasks.get(self._key)
         return task is None or task.state == "cancelled"
 
 
 def was_killed(distributed: Any, future: Any) -> bool:
-    """Return True if Dask gave up a job because workers died while running it."""
+    """Return True if the Dask backend gave up a job because workers died while running it."""
     return future.status == "error" and isinstance(
         future.exception(), distributed.scheduler.KilledWorker
     )
 
 
 def get_dask_outcome(future: Any, address: str) -> Any:
-    """Return what a job on the cluster returned, or raise why there is nothing."""
+    """Return what a job on the Dask backend returned, or raise why there is nothing."""
     if future.status == "finished":
         return future.result()
     if future.status == "error":

@@ -21,7 +21,7 @@ from ..algorithm.making import make_for
 from ..contracts.problem import Problem
 from ..contracts.variant import AXES, Variant
 from ..errors import InvalidInput, unknown
-from ..problems.base import make_problem_from_spec
+from ..problems.specs import make_problem_from_spec
 from ..simulation.preparing import check_problem
 from ..simulation.result import RunResult
 from ..simulation.runner import run
@@ -149,7 +149,7 @@ class Comparison:
         return [self._make_row(policy) for policy in self.runs]
 
     def _make_row(self, policy: str) -> dict[str, Any]:
-        """Return the row of one policy."""
+        """Return the row of one policy in the table of the comparison."""
         algorithm, results = self.algorithms[policy], self.runs[policy]
         row: dict[str, Any] = {"policy": policy, "preset": algorithm.preset, "seeds": len(results)}
         for what in COMPARED_MEASURES:
@@ -271,7 +271,7 @@ class Comparison:
 
 
 def _describe_claim(algorithm: Algorithm) -> dict[str, Any]:
-    """Return an algorithm's row in the paper's Table 1, and its bounds at this setting."""
+    """Return a compared algorithm's row in the paper's Table 1, and its bounds."""
     claim = algorithm.claim
     if claim is None:
         return dict.fromkeys(("system", "actions", "regret_bound", "communication_bound"))
@@ -285,7 +285,7 @@ def _describe_claim(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _format_mean(row: Mapping[str, Any], what: str) -> str:
-    """Return a mean with its standard error, in a few digits."""
+    """Return a mean with its standard error, for the text of a comparison."""
     error = row[f"{what}_error"]
     return f"{row[what]:.5g}" + ("" if math.isnan(error) else f" ± {error:.2g}")
 
@@ -383,7 +383,7 @@ def compare(
 
 
 def label_policies(policies: Any) -> dict[str, str | Variant]:
-    """Return policies by label. A name is its own label; a Variant has no name and needs one."""
+    """Return the compared policies by label; a Variant has no name and needs a label."""
     if isinstance(policies, Mapping):
         labelled = dict(policies)
     else:
@@ -395,7 +395,7 @@ def label_policies(policies: Any) -> dict[str, str | Variant]:
 
 
 def check_name(policy: Any) -> str:
-    """Check that a policy without a label is a name."""
+    """Check that a compared policy without a label is a name."""
     if not isinstance(policy, str):
         raise InvalidInput(
             "policies are names, or labels with a name or a Variant each, "
@@ -421,7 +421,7 @@ def list_distinct_seeds(seeds: Any) -> tuple[int, ...]:
 def assign_keywords(
     labelled: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the keywords of each policy: those that it takes. One that none takes is an error."""
+    """Return the keywords that each compared policy takes. One that none takes is an error."""
     everywhere = {key: value for key, value in parameters.items() if key == "preset"}
     parts = {axis: parameters.get(axis) for axis in (*AXES, "syncs", "lazy")}
     takes = {
@@ -441,7 +441,7 @@ def assign_keywords(
 
 
 def reseed_problem(problem: Problem | Callable[[int], Problem], seed: int) -> Problem:
-    """Return the problem with another seed."""
+    """Return the problem of a comparison with another seed."""
     if callable(problem):
         made = problem(seed)
         check_problem(made, ", or a function from a seed to one")

@@ -16,7 +16,7 @@ def list_curve_rows(
     curves: Sequence[Mapping[str, Any] | None],
     names: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Return one row per run and recorded pull.
+    """Return the curves of runs as rows, one per run and recorded pull.
 
     `names` are the columns that identify a run; they are copied from its row.
     """

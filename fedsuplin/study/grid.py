@@ -50,7 +50,7 @@ class Point:
 
     @functools.cached_property
     def key(self) -> str:
-        """Return the text that identifies this run in a journal.
+        """Return the text that identifies this point of the grids in a journal.
 
         With other constants in its preset, or another version of fedsuplin or of a plugin
         package, it is another run.
@@ -66,7 +66,7 @@ class Point:
 
     @property
     def work(self) -> float:
-        """Return the work relative to other points: pulls × arms × dim², where they are known."""
+        """Return the work of this point of the grids: pulls × arms × dim², where they are known."""
         sizes = [self.problem.get(name, 1) for name in ("horizon", "n_arms", "dim", "dim")]
         return float(
             math.prod(size for size in sizes if isinstance(size, (int, float)) and size > 0)
@@ -74,13 +74,13 @@ class Point:
 
 
 def find_preset(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constants that a policy has from its preset."""
+    """Return the constants that a policy in a grid has from its preset."""
     _, recipe = compose_recipe(policy["name"], {axis: policy.get(axis) for axis in AXES})
     return dict(recipe.presets.get(policy.get("preset", "practical"), {}))
 
 
 def list_versions() -> dict[str, str]:
-    """Return the versions of fedsuplin and of the packages that have plugins."""
+    """Return the versions of fedsuplin and plugin packages, which are in a grid point's key."""
     return {source.package: source.version for source in plugins.sources()} | {
         "fedsuplin": __version__
     }
@@ -111,7 +111,7 @@ def list_points(policies: Any, problems: Any, seeds: Any, record: Any) -> list[P
 
 
 def list_seeds(seeds: Any) -> list[int]:
-    """Return the seeds: `seeds` is how many, or which."""
+    """Return the seeds of each point of the grids: `seeds` is how many, or which."""
     if isinstance(seeds, numbers.Real):
         return list(range(check_positive_integer("seeds", seeds)))
     which = (
@@ -130,7 +130,7 @@ def list_seeds(seeds: Any) -> list[int]:
 
 
 def expand_grids(what: str, grids: Any) -> list[dict[str, Any]]:
-    """Return the combinations of one or several grids."""
+    """Return the combinations of one grid or several."""
     several = (
         [grids]
         if isinstance(grids, (str, Mapping)) or not isinstance(grids, Iterable)
@@ -168,7 +168,7 @@ def list_combinations(what: str, grid: Any) -> Iterator[dict[str, Any]]:
 
 
 def list_axis_values(values: Any) -> list[Any]:
-    """Return the values of an axis; a single value is an axis of one."""
+    """Return the values of an axis of a grid; a single value is an axis of one."""
     several = isinstance(values, (list, tuple, range)) or (
         isinstance(values, np.ndarray) and values.ndim > 0
     )
@@ -176,17 +176,17 @@ def list_axis_values(values: Any) -> list[Any]:
 
 
 def as_python_number(value: Any) -> Any:
-    """Return a NumPy scalar as Python's number, anything else as it is."""
+    """Return a value of a grid that is a NumPy scalar as Python's number."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def as_whole_number(value: Any) -> Any:
-    """Return 1e6, which TOML reads as a float, as the whole number that it is."""
+    """Return 1e6 in a grid, which TOML reads as a float, as the whole number that it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def name_for_key(value: Any) -> str:
-    """Return something that is not plain data as text that is the same in the next process.
+    """Return a grid's value that is not plain data as text, the same in every process.
 
     A class or a function gives its full name, an object its repr. One whose text would differ in
     the next process is refused.
@@ -205,7 +205,7 @@ def name_for_key(value: Any) -> str:
 
 
 def make_problem(point: Point) -> Problem:
-    """Make the problem of a point. Its horizon is not the problem's but the run's."""
+    """Make the problem of a point of the grids. Its horizon is the run's, not the problem's."""
     keywords = {
         key: value for key, value in point.problem.items() if key not in ("name", "horizon")
     } | {"seed": point.seed}

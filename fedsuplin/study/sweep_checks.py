@@ -19,7 +19,7 @@ NOT_PARAMETERS = {"preset", "syncs", "lazy", *AXES}
 
 
 def check_names(points: Sequence[Point]) -> None:
-    """Raise an error for the first name that does not exist.
+    """Check all names in a sweep: raise an error for the first that does not exist.
 
     A value that can't be used is not looked for: it is an error of its runs.
     """
@@ -30,7 +30,7 @@ def check_names(points: Sequence[Point]) -> None:
 
 
 def check_policy_names(policy: Mapping[str, Any]) -> None:
-    """Check the name of a policy, and the names of its keywords and parts."""
+    """Check, before a sweep, the name of a policy and those of its keywords and parts."""
     _, recipe = compose_recipe(policy["name"], {axis: policy.get(axis) for axis in AXES})
     takes = list_keywords(recipe) | NOT_PARAMETERS
     for keyword in policy:
@@ -42,7 +42,7 @@ def check_policy_names(policy: Mapping[str, Any]) -> None:
 
 
 def check_problem_names(problem: Mapping[str, Any]) -> None:
-    """Check the name of a problem, and its keywords by the signature of what makes it.
+    """Check, before a sweep, the name of a problem and those of its keywords.
 
     A registered problem is also made once, to find wrong names among its values, such as that of
     a noise model.
@@ -74,7 +74,7 @@ def check_problem_names(problem: Mapping[str, Any]) -> None:
 
 
 def find_unknown_name(problem: Mapping[str, Any]) -> UnknownName | None:
-    """Make a problem, and return its error about a name that does not exist, if there is one.
+    """Check the names in a sweep's problem by making it; return the error about one, if any.
 
     Any other error is left to the runs.
     """
@@ -87,7 +87,7 @@ def find_unknown_name(problem: Mapping[str, Any]) -> UnknownName | None:
 
 
 def takes_any_keyword(factory: Callable[..., Any]) -> bool:
-    """Return True if a function has a parameter like **keywords."""
+    """Check whether a function that makes a sweep's problem has a parameter like **keywords."""
     return any(
         parameter.kind is parameter.VAR_KEYWORD
         for parameter in inspect.signature(factory).parameters.values()
@@ -95,12 +95,12 @@ def takes_any_keyword(factory: Callable[..., Any]) -> bool:
 
 
 def list_distinct(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return those that differ in more than numbers, which can't be misspelt."""
+    """Return the policies or problems of a sweep to check: numbers can't be misspelt."""
     return list({encode_words(each): each for each in found}.values())
 
 
 def encode_words(keywords: Mapping[str, Any]) -> str:
-    """Return keywords as text, with 0 for every number."""
+    """Return keywords of a sweep to check as text, with 0 for every number."""
     return encode_json(
         {key: 0 if isinstance(value, (int, float)) else value for key, value in keywords.items()},
         name_for_key,

@@ -15,7 +15,7 @@ SECTIONS = ("policy", "problem", "seeds", "record")  # of a sweep's file
 
 
 def read_sweep_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return a sweep's TOML file as keywords of `sweep`.
+    """Read the TOML file of a sweep, and return it as keywords of `sweep`.
 
     It has [policy] or several [[policy]], [problem] or several [[problem]], seeds and record.
     """

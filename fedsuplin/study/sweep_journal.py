@@ -104,7 +104,7 @@ class SweepJournal:
 
     @staticmethod
     def _close(file: IO[bytes]) -> None:
-        """Close the file. What did not fit on the disk was reported before."""
+        """Close the journal's file. What did not fit on the disk was reported before."""
         with contextlib.suppress(OSError):
             os.fsync(file.fileno())
         with contextlib.suppress(OSError):
@@ -112,7 +112,7 @@ class SweepJournal:
 
 
 def parse_line(line: bytes, number: int, path: Path) -> dict[str, Any]:
-    """Return a line of the journal as a dict; the error for another line names it."""
+    """Return a line of the sweep journal as a dict; the error for another line names it."""
     try:
         found: dict[str, Any] = json.loads(line)
         found["key"]
@@ -124,7 +124,7 @@ def parse_line(line: bytes, number: int, path: Path) -> dict[str, Any]:
 
 
 def lock_journal(file: Any, path: Path) -> None:
-    """Lock the journal against a second sweep. The system frees the lock of a process that dies."""
+    """Lock the journal of a sweep against a second one. The lock of a dead process is freed."""
     if fcntl is None:
         return
     try:

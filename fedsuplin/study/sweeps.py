@@ -111,7 +111,7 @@ class SweepResult:
         return [self._compute_means(rows) for rows in groups.values()]
 
     def _compute_means(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the row of the summary for the rows of one point."""
+        """Return the row of the sweep's summary for the rows of one point."""
         means = {axis: rows[0][axis] for axis in self.axes}
         good = [row for row in rows if not row["error"]]
         means |= {"seeds": len(good), "failed": len(rows) - len(good)}
@@ -269,7 +269,10 @@ def sweep_points(
     workers: int | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> SweepResult:
-    """Run points that need not be a product of grids, such as those of several `list_points`."""
+    """Run a sweep over points that need not be a product of grids.
+
+    They can be those of several `list_points`, for example.
+    """
     check_backend(backend)
     workers = None if workers is None else check_positive_integer("workers", workers)
     check_names(points)
@@ -310,7 +313,7 @@ class ProgressCounter:
         self._report()
 
     def count(self, line: Mapping[str, Any]) -> None:
-        """Count a run that ended, by its line of the journal."""
+        """Count a run of the sweep that ended, by its line of the journal."""
         self._done += 1
         self._left -= self._work[line["key"]]
         self._failed += "error" in line
@@ -325,12 +328,15 @@ class ProgressCounter:
 
 
 def sort_longest_first(points: Iterable[Point]) -> list[Point]:
-    """Return the points with the longest first, so that none is left for one worker at the end."""
+    """Return the points in the order in which a sweep runs them, the longest first.
+
+    So no long run is left for one worker at the end.
+    """
     return sorted(points, key=lambda point: -point.work)
 
 
 def run_point(point: Point, stop: StopFlag | None = None) -> dict[str, Any] | None:
-    """Do one run, and return its line of the journal; None if it was stopped.
+    """Do one run of a sweep, and return its line for the journal; None if it was stopped.
 
     An error of the run is kept in its line and not raised.
     """
@@ -354,7 +360,7 @@ def run_point(point: Point, stop: StopFlag | None = None) -> dict[str, Any] | No
 
 
 def play_point(point: Point, stop: StopFlag | None) -> RunResult:
-    """Make the problem of a point, and run its policy on it."""
+    """Play one run of a sweep: make the problem of a point, and run its policy on it."""
     keywords = dict(point.policy)
     name, horizon = keywords.pop("name"), point.problem.get("horizon")
     watch = None if stop is None else lambda *_: raise_if_stopped(stop)
@@ -365,14 +371,14 @@ def play_point(point: Point, stop: StopFlag | None) -> RunResult:
 
 
 def make_failed_line(outcome: Died) -> dict[str, Any]:
-    """Return the journal's line of a run whose worker died."""
+    """Return what a sweep notes in its journal about a run whose worker died."""
     return {"key": outcome.job.key, "error": outcome.reason}
 
 
 def collect_result(
     points: Sequence[Point], lines: Mapping[str, Mapping[str, Any]], complete: bool
 ) -> SweepResult:
-    """Return the table of every point that was run, in the order of the grids."""
+    """Return the result of a sweep: a row for every point that was run, in the grids' order."""
     there = [point for point in points if point.key in lines]
     names = Columns(points)
     rows = [names.make_row(point) | summarise_line(lines[point.key]) for point in there]
@@ -387,7 +393,7 @@ def collect_result(
 
 
 def summarise_line(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a row that describe the result of its run."""
+    """Return the columns in a row of a sweep's table that describe the result of its run."""
     last: dict[str, Any] = line.get("result") or dict.fromkeys(CURVE_COLUMNS)
     uniform = last["uniform_regret"]
     share = {"percent_of_uniform": 100 * last["regret"] / uniform if uniform else None}
@@ -418,7 +424,7 @@ class Columns:
         self.columns = list(self._names.values())
 
     def make_row(self, point: Point) -> dict[str, Any]:
-        """Return the columns of a row that say which run it is."""
+        """Return the columns in a row of a sweep's table that say which run it is."""
         found = {name: getattr(point, part).get(key) for (part, key), name in self._names.items()}
         return {
             name: name_for_key(value) if callable(value) else value for name, value in found.items()

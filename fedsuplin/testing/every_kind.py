@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from ..algorithm.assembling import collect_fields
+from .._shared.plain_data import collect_fields
 from ..registry import KINDS, SINGULAR, MissingParameter, check_plugin
 from .checks import AXIS, applies_to
 from .subject import Subject, bind_plugin, call_plugin, encode_parameters, fail

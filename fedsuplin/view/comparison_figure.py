@@ -76,7 +76,7 @@ def compute_comparison_info(comparison: Comparison, *, bounds: bool = False) -> 
 def _compute_curve(
     comparison: Comparison, policy: str, what: str, bounds: bool
 ) -> CurveInfo | None:
-    """Return the curve of a policy where there is something to see; None if there is nothing."""
+    """Return a policy's curve in the comparison's figure; None if there is nothing to see."""
     pulls, mean, half = comparison.curve(policy, what)
     there = mean >= LEAST[what]
     if not there.any():
@@ -87,7 +87,7 @@ def _compute_curve(
 
 
 def _format_title(comparison: Comparison) -> str:
-    """Return the sizes of the problem and the number of seeds."""
+    """Return the title of a comparison's figure: sizes of the problem, number of seeds."""
     setting = next(iter(comparison.algorithms.values())).setting
     sizes = {"d": setting.dim, "K": setting.n_arms, "M": setting.n_clients, "T": setting.horizon}
     shown = ",  ".join(f"{symbol} = {size:,}" for symbol, size in sizes.items())
@@ -97,13 +97,13 @@ def _format_title(comparison: Comparison) -> str:
 def draw_comparison(
     comparison: Comparison, path: str | os.PathLike[str] | None = None, *, bounds: bool = False
 ) -> Figure:
-    """Draw regret with confidence bands and communication; also save it if there is a path."""
+    """Draw the figure of a comparison: regret with bands, communication; save it if asked."""
     info = compute_comparison_info(comparison, bounds=bounds)
     return save_if_asked(draw_comparison_info(info), path)
 
 
 def draw_comparison_info(info: ComparisonInfo) -> Figure:
-    """Draw regret and communication of each policy side by side, on logarithmic axes."""
+    """Draw regret and communication of each compared policy side by side, on log axes."""
     figure = make_figure((13, 5.4))
     figure.suptitle(info.title, fontsize=12)
     left, right = figure.subplots(1, 2)
@@ -130,7 +130,7 @@ def draw_comparison_info(info: ComparisonInfo) -> Figure:
 
 
 def draw_curve(axes: Axes, curve: CurveInfo, label: str, style: dict[str, Any]) -> None:
-    """Draw one policy's mean with its band, and its bound dashed."""
+    """Draw one policy's mean in a comparison's figure, with its band, and its bound dashed."""
     pulls, mean, half = curve.pulls, curve.mean, curve.half
     axes.loglog(pulls, mean, label=f"{label}: {format_compact(mean[-1])}", **style)
     low = np.maximum(mean - half, mean / 3)  # a band down to 0 would fill a logarithmic axis
@@ -141,7 +141,7 @@ def draw_curve(axes: Axes, curve: CurveInfo, label: str, style: dict[str, Any]) 
 
 
 def add_legend(figure: Figure, axes: Axes, info: ComparisonInfo) -> None:
-    """Add a legend inside the panel, or beside it where it would be too long or cover bounds."""
+    """Add a legend to a comparison's figure: in the panel, or beside it if it is too long."""
     handles, labels = axes.get_legend_handles_labels()
     if info.has_bounds or len(info.curves) > MOST_LEGEND:
         look: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "title": "regret"}

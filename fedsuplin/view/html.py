@@ -23,7 +23,7 @@ def escape_html(text: Any) -> str:
 
 
 def format_pairs(pairs: Mapping[str, str]) -> str:
-    """Return a table with one row per name and text."""
+    """Return an HTML table with one row per name and text."""
     left = 'style="text-align: left"'  # notebooks align to the right
     rows = "".join(
         f"<tr><th {left}>{escape_html(name)}</th><td {left}>{escape_html(text)}</td></tr>"
@@ -33,14 +33,14 @@ def format_pairs(pairs: Mapping[str, str]) -> str:
 
 
 def format_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table. Cells are markup, heads are text, and numbers are aligned to the right."""
+    """Return an HTML table. Cells are markup, heads are text, numbers are aligned to the right."""
     head = "".join(f"<th>{escape_html(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(map(format_cell, row))}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def format_cell(markup: str) -> str:
-    """Return a cell of a table, aligned to the right if it begins with a digit or a sign."""
+    """Return a cell of an HTML table, aligned to the right if it begins with a digit or a sign."""
     number = markup[:1].isdigit() or markup[:1] in "-+"
     style = (
         ' style="text-align: right; white-space: nowrap"'

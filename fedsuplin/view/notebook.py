@@ -26,7 +26,7 @@ MOST_ROWS, MOST_LINES = 20, 12  # of a table and of a chart; a note names what i
 
 
 def render_result(result: RunResult) -> str:
-    """Return a run's regret beside that of uniform play, and its communication."""
+    """Return what a notebook shows of a run: regret beside uniform play's, communication."""
     info = compute_result_info(result)
     if not len(info.pulls):
         return wrap_form(info.title, format_line("nothing was played"))
@@ -58,14 +58,14 @@ def render_result(result: RunResult) -> str:
 
 
 def format_guarantee(departures: Sequence[str], theorem: str | None = None) -> str:
-    """Return whether the paper's guarantee holds, and if not, why."""
+    """Return the line in a notebook on whether the paper's guarantee holds, and if not, why."""
     if not departures:
         return format_line("guarantee: holds" + (f" ({theorem})" if theorem else ""))
     return format_line("guarantee: does not hold: " + "; ".join(departures))
 
 
 def render_algorithm(algorithm: Algorithm) -> str:
-    """Return an algorithm's parts, its radii and target widths by layer, and its guarantee."""
+    """Return what a notebook shows of an algorithm: parts, radii and widths, and its guarantee."""
     setting, layers = algorithm.setting, np.arange(algorithm.n_layers)
     sizes = (
         f"d = {setting.dim}, K = {setting.n_arms}, M = {setting.n_clients}, T = {setting.horizon:,}"
@@ -111,13 +111,13 @@ def render_algorithm(algorithm: Algorithm) -> str:
 
 
 def render_doubling(doubling: Doubling) -> str:
-    """Return what happens with an unknown horizon, and the algorithm of the first epoch."""
+    """Return what a notebook shows of an unknown horizon: the rule, and the first epoch."""
     words = f"Epoch e has {doubling.first:,} · 2^e pulls, and begins from nothing. The first epoch:"
     return wrap_form("unknown horizon", format_line(words), render_algorithm(doubling.algorithm(0)))
 
 
 def render_comparison(found: Comparison) -> str:
-    """Return the table, which is the legend of the curves, with the least regret first."""
+    """Return what a notebook shows of a comparison: a table, least regret first, and curves."""
     rows = sorted(found.rows(), key=lambda row: row["regret"])
     stopped = "" if found.complete else format_line("stopped early: some seeds are missing")
     means = ", mean ± standard error" if found.has_errors else ""
@@ -157,7 +157,7 @@ def render_comparison(found: Comparison) -> str:
 
 
 def render_sweep(found: SweepResult) -> str:
-    """Return one row per point of the grids, and the means against the axis with most values."""
+    """Return what a notebook shows of a sweep: one row per point of the grids, and the means."""
     rows, over = found.summary(), " × ".join(found.varied) or "one point"
     title = f"Sweep of {format_count(len(found.rows), 'run')} over {over}"
     notes = []
@@ -186,7 +186,7 @@ def render_sweep(found: SweepResult) -> str:
 
 
 def draw_sweep_charts(found: SweepResult) -> str:
-    """Draw what `plot` draws: a line for each combination of what is not on the axis."""
+    """Draw a sweep's charts for a notebook: a line for each combination of the other axes."""
     info = compute_sweep_info(found)
     if info.has_words or not info.lines:  # words have no order: the table is enough
         return ""
@@ -215,7 +215,7 @@ def draw_sweep_charts(found: SweepResult) -> str:
 
 
 def format_means(row: Mapping[str, Any]) -> Iterable[str]:
-    """Yield regret and communication of a row of a sweep's summary."""
+    """Yield regret and communication in a row of a sweep's table in a notebook."""
     return (
         format_mean_and_error(row, what) if row["seeds"] else "failed"
         for what in ("regret", "communication")
@@ -223,7 +223,7 @@ def format_means(row: Mapping[str, Any]) -> Iterable[str]:
 
 
 def format_mean_and_error(row: Mapping[str, Any], what: str) -> str:
-    """Return a mean with its standard error, where it has one."""
+    """Return a mean with its standard error, if it has one, for a table in a notebook."""
     value, error = row[what], row[f"{what}_error"]
     return format_compact(value) + (
         f" ± {format_compact(error)}" if error is not None and error > 0 else ""
@@ -231,28 +231,28 @@ def format_mean_and_error(row: Mapping[str, Any], what: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value of a grid as text; None, where a grid does not have the axis, as nothing."""
+    """Return a value of a grid as text for a notebook; None, where there is none, as nothing."""
     if value is None:
         return ""
     return format_compact(value) if isinstance(value, float) else str(value)
 
 
 def wrap_form(title: str, *parts: str) -> str:
-    """Return the whole: a title in bold, and the parts below one another."""
+    """Return all that a notebook shows: a title in bold, and the parts below one another."""
     head = f"<div><b>{escape_html(title)}</b></div>"
     return f'<div style="line-height: 1.5">{head}{"".join(parts)}</div>'
 
 
 def format_line(text: str) -> str:
-    """Return a line of text."""
+    """Return a line of text for a notebook."""
     return f"<div>{escape_html(text)}</div>"
 
 
 def place_side_by_side(*charts: str) -> str:
-    """Return charts beside one another."""
+    """Return charts beside one another, for a notebook."""
     return f"<div>{''.join(charts)}</div>"
 
 
 def format_folded(summary: str, markup: str) -> str:
-    """Return a part that is folded until its summary is clicked."""
+    """Return a part that a notebook keeps folded until its summary is clicked."""
     return f"<details><summary>{escape_html(summary)}</summary>{markup}</details>"

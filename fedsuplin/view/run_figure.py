@@ -63,7 +63,7 @@ def compute_result_info(result: RunResult) -> ResultInfo:
 
 
 def _format_title(result: RunResult, algorithm: dict[str, Any], label: str) -> str:
-    """Return variant, preset and sizes, and how far a run got that was stopped early."""
+    """Return the title of a run's figure: variant, preset and sizes, and how far it got."""
     preset = f", preset {algorithm['preset']}" if "preset" in algorithm else ""
     sizes = {"d": "dim", "K": "n_arms", "M": "n_clients"}
     shown = [
@@ -75,7 +75,7 @@ def _format_title(result: RunResult, algorithm: dict[str, Any], label: str) -> s
 
 
 def draw_result(result: RunResult, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Draw regret, communication and pulls by layer; also save it if there is a path.
+    """Draw the figure of a run: regret, communication and pulls by layer; save it if asked.
 
     >>> import fedsuplin as fsl
     >>> problem = fsl.SyntheticProblem(dim=4, n_arms=5, n_clients=2, seed=0)
@@ -87,7 +87,7 @@ def draw_result(result: RunResult, path: str | os.PathLike[str] | None = None) -
 
 
 def draw_result_info(info: ResultInfo) -> Figure:
-    """Draw the three panels of a run side by side."""
+    """Draw the three panels of a run's figure side by side."""
     figure = make_figure((13, 4.2))
     figure.suptitle(info.title, fontsize=12)
     for axes, panel in zip(
@@ -99,7 +99,7 @@ def draw_result_info(info: ResultInfo) -> Figure:
 
 
 def draw_regret(axes: Axes, info: ResultInfo) -> None:
-    """Draw the regret, beside that of uniform random play on the same rounds."""
+    """Draw, in a run's figure, the regret beside that of uniform random play."""
     finish_axes(axes, title="Regret", y=YLABELS["regret"])
     if not len(info.pulls):
         return say_in_middle(axes, "nothing recorded")
@@ -117,7 +117,7 @@ def draw_regret(axes: Axes, info: ResultInfo) -> None:
 
 
 def draw_communication(axes: Axes, info: ResultInfo) -> None:
-    """Draw how often clients talked to the server; the axes are logarithmic for large spans."""
+    """Draw, in a run's figure, how often clients talked to the server."""
     from matplotlib.ticker import MaxNLocator
 
     counts, talked = info.communication, info.communication > 0
@@ -147,7 +147,7 @@ def draw_communication(axes: Axes, info: ResultInfo) -> None:
 
 
 def draw_layers(axes: Axes, info: ResultInfo) -> None:
-    """Draw how many pulls each layer of the screening played."""
+    """Draw, in a run's figure, how many pulls each layer of the screening played."""
     from matplotlib.ticker import MaxNLocator
 
     n = len(info.layer_pulls)
@@ -171,5 +171,5 @@ def draw_layers(axes: Axes, info: ResultInfo) -> None:
 
 
 def _prepend_zero(values: AnyArray) -> AnyArray:
-    """Return a cumulative curve with the 0 that it has before the first pull."""
+    """Return a cumulative curve of a run's figure with the 0 before the first pull."""
     return np.concatenate([[0], values])

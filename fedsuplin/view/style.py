@@ -48,7 +48,7 @@ YLABELS = {"regret": "cumulative regret", "communication": "communications (cumu
 
 
 def make_figure(size: tuple[float, float]) -> Figure:
-    """Make an empty figure without pyplot, so that no global state or window system is touched."""
+    """Make an empty figure in the style that all share, without pyplot and its global state."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -61,7 +61,7 @@ def make_figure(size: tuple[float, float]) -> Figure:
 
 
 def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
-    """Set the title, the axis labels and the tick labels of a panel."""
+    """Set title and labels of a panel in the style that all figures share."""
     axes.set_title(title, fontsize=11)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -70,12 +70,12 @@ def finish_axes(axes: Axes, title: str, y: str, x: str = "pulls") -> None:
 
 
 def hide_box(axes: Axes) -> None:
-    """Hide the upper and the right border of a panel."""
+    """Hide the upper and right border of a panel: the style that all figures share."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def say_in_middle(axes: Axes, words: str) -> None:
-    """Write words into an empty panel, and remove its ticks."""
+    """Write words into an empty panel in the style that all figures share."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=GREY)
     axes.set(xticks=[], yticks=[])
 
@@ -90,7 +90,7 @@ def choose_style(number: int) -> dict[str, Any]:
 
 
 def draw_means(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: int) -> None:
-    """Draw means with intervals; lines differ by colour, line style and marker."""
+    """Draw means with intervals in the style that all figures share: colour, dashes, marker."""
     mean, half = np.asarray(mean, float), np.asarray(half, float)
     axes.errorbar(
         x,
@@ -105,20 +105,23 @@ def draw_means(axes: Axes, x: Any, mean: Any, half: Any, *, label: str, number: 
 
 
 def spans_widely(values: Iterable[float]) -> bool:
-    """Return True if values span so much that only a logarithmic axis shows them all."""
+    """Return True if values span so much that the style of all figures is a log axis."""
     there = [value for value in values if math.isfinite(value)]
     return bool(there) and min(there) > 0 and max(there) > WIDE * min(there)
 
 
 def save_if_asked(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
-    """Save a figure if there is a path, and return it."""
+    """Save a figure in the style that all share if there is a path, and return it."""
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Save a figure in the format of the suffix. The same figure gives the same file."""
+    """Save a figure of any kind, in the format of the suffix, in the style that all share.
+
+    The same figure gives the same file.
+    """
     kind = Path(path).suffix.lstrip(".") or "png"
     with open_atomically(path, "wb") as file:
         figure.savefig(
@@ -127,7 +130,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def _render_png(figure: Figure) -> bytes:
-    """Return a figure as a PNG at half the resolution of a file."""
+    """Return a figure in the style that all share as a PNG, at half a file's resolution."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI // 2)
     return buffer.getvalue()

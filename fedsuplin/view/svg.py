@@ -54,7 +54,7 @@ FAINT = Look("currentColor", "4 3", 0.55)
 
 
 def choose_look(number: int) -> Look:
-    """Return the look of a chart's n-th line; no two of the first 32 are the same."""
+    """Return the look of the n-th line of an SVG chart; the first 32 all differ."""
     return Look(
         CHART_COLOURS[number % len(CHART_COLOURS)],
         DASHES[number // len(CHART_COLOURS) % len(DASHES)],
@@ -71,7 +71,7 @@ class Line:
     name: str = ""
 
     def points(self, log_x: bool, log_y: bool) -> np.ndarray:
-        """Return the points that can be drawn, as rows of x and y, but no more than are seen."""
+        """Return the points of a line that SVG can draw, but no more than are seen."""
         points: np.ndarray = np.column_stack([np.asarray(self.x, float), np.asarray(self.y, float)])
         points = points[np.isfinite(points).all(axis=1)]
         for column, log in enumerate((log_x, log_y)):
@@ -98,14 +98,14 @@ class Axis:
 
     @classmethod
     def over(cls, values: np.ndarray, start: float, stop: float, *, log: bool, zero: bool) -> Axis:
-        """Return an axis from the least value, or from zero, to the greatest."""
+        """Return an axis of an SVG chart from the least value, or from zero, to the greatest."""
         low, high = float(values.min()), float(values.max())
         if zero and not log:
             low, high = min(low, 0.0), max(high, 0.0)
         return cls(low, high, start, stop, log, alone=0.0 if zero and low == 0 else 0.5)
 
     def at(self, value: float) -> float:
-        """Return the pixel of a value."""
+        """Return the pixel of a value in the SVG."""
         low, high, value = (
             math.log(each) if self.log else each for each in (self.low, self.high, value)
         )
@@ -127,7 +127,7 @@ def draw_chart(
     log_y: bool = False,
     marks: bool = False,
 ) -> str:
-    """Draw lines over one another, with the least and the greatest value at each axis.
+    """Draw lines as an SVG chart, with the least and the greatest value at each axis.
 
     `marks` puts a dot at every point.
     """
@@ -154,14 +154,14 @@ def draw_chart(
 
 
 def draw_frame() -> str:
-    """Draw the two axes."""
+    """Draw the two axes of an SVG chart."""
     down, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     look = 'fill="none" stroke="currentColor" stroke-opacity="0.4"'
     return f'<path d="M{LEFT} {TOP}V{down}H{right}" {look}/>'
 
 
 def draw_labels(across: Axis, up: Axis, x: str) -> list[str]:
-    """Draw the values at the ends of both axes, and the name of the one below."""
+    """Draw the values at the ends of both axes of an SVG chart, and the name of the one below."""
     below = HEIGHT - BOTTOM + 14
     ends = [draw_words(LEFT - 4, up.at(up.high) + 4, format_compact(up.high), anchor="end")]
     if up.high > up.low:
@@ -182,7 +182,7 @@ def draw_labels(across: Axis, up: Axis, x: str) -> list[str]:
 
 
 def draw_path(line: Line, places: Sequence[tuple[float, float]], marks: bool) -> str:
-    """Draw a line through places; a dot where there is only one."""
+    """Draw a line of an SVG chart through places; a dot where there is only one."""
     name = f"<title>{escape_html(line.name)}</title>" if line.name else ""
     through = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     drawn = f'<path d="M{through}" {line.look.line}>{name}</path>' if len(places) > 1 else ""
@@ -196,13 +196,13 @@ def draw_path(line: Line, places: Sequence[tuple[float, float]], marks: bool) ->
 def draw_words(
     x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False, faint: bool = False
 ) -> str:
-    """Draw a text."""
+    """Draw a text in an SVG chart."""
     look = ' font-weight="bold"' if bold else ' fill-opacity="0.7"' if faint else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} font-size="11" fill="currentColor"{look}>{escape_html(text)}</text>'
 
 
 def draw_swatch(number: int) -> str:
-    """Draw a bit of a chart's n-th line, for a table that is its legend."""
+    """Draw a bit of an SVG chart's n-th line, for a table that is its legend."""
     line = f'<path d="M1 4H21" {choose_look(number).line}/>'
     return f'<svg width="22" height="8" role="presentation">{line}</svg>'

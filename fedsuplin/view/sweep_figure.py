@@ -46,7 +46,7 @@ class SweepInfo:
 
     @property
     def has_words(self) -> bool:
-        """Return True if the axis has words, which have no order, instead of numbers."""
+        """Return True if the axis of a sweep's figure has words, which have no order."""
         return all(isinstance(tick, str) for tick in self.ticks)
 
 
@@ -80,14 +80,14 @@ def compute_sweep_info(found: SweepResult) -> SweepInfo:
 
 
 def _format_title(found: SweepResult) -> str:
-    """Return what varies, and over how many seeds."""
+    """Return the title of a sweep's figure: what varies, and over how many seeds."""
     seeds = len({row["seed"] for row in found.rows})
     over = f"{seeds} seeds, mean and 95 % confidence interval" if seeds > 1 else "one seed"
     return f"{' × '.join(found.varied) or 'one point'}  ({over})"
 
 
 def _format_label(found: SweepResult, row: dict[str, Any], axis: str) -> str:
-    """Return what else varies; where nothing does, the policy, unless it is the axis."""
+    """Return the label of a line in a sweep's figure: what varies besides the axis."""
     others = [name for name in found.varied if name != axis and row[name] is not None]
     label = ", ".join(
         str(row[name]) if name == "policy" else f"{name} {_format_value(row[name])}"
@@ -97,25 +97,25 @@ def _format_label(found: SweepResult, row: dict[str, Any], axis: str) -> str:
 
 
 def _compute_half_width(row: dict[str, Any], what: str) -> float:
-    """Return half the width of a mean's 95 % confidence interval; 0 where there is one seed."""
+    """Return half a mean's confidence interval in a sweep's figure; 0 where there is one seed."""
     if row["seeds"] < 2:
         return 0.0
     return float(compute_student_factor(row["seeds"] - 1) * row[f"{what}_error"])
 
 
 def _format_value(value: Any) -> str:
-    """Return a value of a grid as text, a number in few digits."""
+    """Return a value of a grid as text for a sweep's figure, a number in few digits."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return format_compact(value) if is_number else str(value)
 
 
 def draw_sweep(found: SweepResult, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Draw regret and communication against an axis of a sweep; also save it if there is a path."""
+    """Draw the figure of a sweep: regret and communication by an axis; save it if asked."""
     return save_if_asked(draw_sweep_info(compute_sweep_info(found)), path)
 
 
 def draw_sweep_info(info: SweepInfo) -> Figure:
-    """Draw means with 95 % confidence intervals, regret and communication side by side."""
+    """Draw the panels of a sweep's figure: means with 95 % intervals, side by side."""
     figure = make_figure((13, 5.4))
     figure.suptitle(info.title, fontsize=12)
     x = XLABELS.get(info.axis, info.axis)
@@ -138,7 +138,7 @@ def draw_sweep_info(info: SweepInfo) -> Figure:
 
 
 def scale_axes(axes: Axes, info: SweepInfo) -> None:
-    """Make axes logarithmic where values span much, and write words in place of numbers.
+    """Make the axes of a sweep's figure logarithmic where values span much, or write words.
 
     No line connects words, as they have no order.
     """

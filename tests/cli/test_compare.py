@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedsuplin as fsl
-from fedsuplin.algorithm.making import list_suitable_variants
+from fedsuplin.algorithm.suitable_variants import list_suitable_variants
 from fedsuplin.cli.main import root_command
 from fedsuplin.study import backends
 

@@ -8,8 +8,8 @@ import time
 import pytest
 from click.shell_completion import get_completion_class
 
-from fedsuplin.cli import completing
-from fedsuplin.cli.completing import make_name_completer
+from fedsuplin.cli import completers
+from fedsuplin.cli.completers import make_name_completer
 from fedsuplin.cli.completion import COMPLETION_VARIABLE, SHELLS
 from fedsuplin.cli.main import root_command
 from fedsuplin.registry import Registry, plugins
@@ -111,7 +111,7 @@ def test_a_plugin_that_prints_warns_and_ends_the_program_does_not_break_completi
 
 def test_a_plugin_without_a_description_is_still_completed(monkeypatch):
     registry = Registry(lambda: [])
-    monkeypatch.setattr(completing, "plugins", registry)
+    monkeypatch.setattr(completers, "plugins", registry)
 
     class Undocumented:
         @property
@@ -157,7 +157,7 @@ def test_completion_imports_nothing_slow(started):
     """Half of the time would go into SciPy's functions, matplotlib, pandas and gRPC."""
     code = """
 import sys
-from fedsuplin.cli.completing import make_name_completer
+from fedsuplin.cli.completers import make_name_completer
 from fedsuplin.cli.main import load_command
 load_command("run")
 make_name_completer("variants")(None, None, "")

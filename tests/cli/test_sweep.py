@@ -22,7 +22,7 @@ from rich.progress import Progress, Task
 
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
-from fedsuplin.cli.output import TimeLeft, open_sweep_bar
+from fedsuplin.cli.progress import TimeLeft, open_sweep_bar
 from fedsuplin.cli.sweep import print_sweep
 from fedsuplin.study.grid import list_points
 from fedsuplin.study.sweep_checks import check_names

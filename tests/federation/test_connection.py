@@ -41,7 +41,7 @@ from fedsuplin.federation.wire import (
     SyncAnswer,
     SyncRequest,
 )
-from fedsuplin.live.uploads import unpack_upper
+from fedsuplin.live.triangles import unpack_upper
 from fedsuplin.simulation.preparing import choose_arrival
 
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 3}

@@ -21,7 +21,7 @@ from fedsuplin.federation.wire import (
     SyncRequest,
 )
 from fedsuplin.live.messages import Download
-from fedsuplin.live.uploads import pack_upper
+from fedsuplin.live.triangles import pack_upper
 
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 3}
 

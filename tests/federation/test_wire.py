@@ -19,7 +19,8 @@ from fedsuplin.federation.wire import (
     SyncRequest,
 )
 from fedsuplin.live.messages import HEAD, VERSION, Download, Upload
-from fedsuplin.live.uploads import check_upload, unpack_upper
+from fedsuplin.live.triangles import unpack_upper
+from fedsuplin.live.uploads import check_upload
 
 NUMBERS = st.integers(0, 2**63 - 1)
 FLOATS = st.floats(-1e100, 1e100)

@@ -13,7 +13,7 @@ from fedsuplin._shared.archives import read_archive, write_archive
 from fedsuplin.algorithm.making import make_for
 from fedsuplin.errors import InvalidInput, NumericalError, PluginError
 from fedsuplin.live.messages import Download, Upload
-from fedsuplin.live.uploads import pack_upper, unpack_upper
+from fedsuplin.live.triangles import pack_upper, unpack_upper
 from fedsuplin.simulation.preparing import choose_arrival
 
 NOISE = {"variance": {"noise": "bounded"}, "robust": {"noise": "corrupted", "corruption": 20.0}}

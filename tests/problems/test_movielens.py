@@ -15,9 +15,9 @@ from scipy import stats
 import fedsuplin as fsl
 from fedsuplin.errors import InvalidInput, MissingExtra
 from fedsuplin.problems import movielens_files
-from fedsuplin.problems.base import make_problem_from_spec
 from fedsuplin.problems.movielens import MoviesByClient, draw_distinct
 from fedsuplin.problems.movielens_files import load_folder, read_csv_columns
+from fedsuplin.problems.specs import make_problem_from_spec
 
 SMALL = {"dim": 6, "n_arms": 5}
 

@@ -29,7 +29,7 @@ from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, UnknownName
 from fedsuplin.plugin import Chunk, Problem, Stream
 from fedsuplin.simulation import checkpoint
-from fedsuplin.simulation.checkpoint import Interruptions
+from fedsuplin.simulation.interruptions import Interruptions
 from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 
 KILL_POINTS = runpy.run_path(str(Path(__file__).parents[2] / "bench/checks/kill_points.py"))

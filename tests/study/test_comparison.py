@@ -10,7 +10,7 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin._shared.statistics import compute_standard_error
-from fedsuplin.algorithm.making import list_suitable_variants
+from fedsuplin.algorithm.suitable_variants import list_suitable_variants
 from fedsuplin.errors import InvalidInput, MissingExtra, PluginError, UnknownName
 from fedsuplin.study import backends
 

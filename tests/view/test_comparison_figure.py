@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedsuplin as fsl
-from fedsuplin.algorithm.making import list_suitable_variants
+from fedsuplin.algorithm.suitable_variants import list_suitable_variants
 from fedsuplin.view.comparison_figure import compute_comparison_info, draw_comparison_info
 
 PROBLEM = fsl.SyntheticProblem(4, 5, 4, noise_scale=0.1)

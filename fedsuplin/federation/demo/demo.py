@@ -16,16 +16,14 @@ from rich.console import Console
 
 from ..._shared.extras import import_extra
 from ..._shared.terminal import print_json
-from ...algorithm.making import make
-from ...errors import FederationError, InvalidInput
-from ...live.algorithms import check_live_algorithm
+from ...errors import FederationError
 from ..credentials import make_tokens, write_token, write_token_hashes
 from .outcome import Reconciliation, print_outcome, reconcile, summarize_outcome
 from .player import PlayerOptions
 from .processes import Lines, Process, catch_stop_signals, parse_line
 from .screen import Screen, open_screen
 from .standing import ClientStanding
-from .world import ARMS, DIM, NOISE, World
+from .world import ARMS, DIM, NOISE, World, check_world
 
 DEADLINE_SECONDS = 1.0  # that clients that sync together wait for one that was killed
 SERVER_KILL_EVERY = 3  # one in so many kills is the server's
@@ -70,24 +68,6 @@ def run_demo(
         else:
             print_outcome(demo, found, console)
     return found.is_right
-
-
-def check_world(world: World) -> None:
-    """Check that live clients can play the variant, and that its sums are those of x xᵀ and r x."""
-    algorithm = make(
-        world.variant,
-        dim=DIM,
-        n_arms=ARMS,
-        n_clients=world.n_clients,
-        horizon=world.n_pulls,
-        **world.constants,
-    )
-    check_live_algorithm(algorithm)
-    if algorithm.spec["weighting"]["name"] != "unit":
-        raise InvalidInput(
-            f"{world.variant} weighs observations, and the demo's own sums do not: "
-            "use async, sync or fedlinucb"
-        )
 
 
 class Demo:

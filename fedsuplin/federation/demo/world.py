@@ -11,6 +11,8 @@ from ..._shared.arrays import Floats
 from ...algorithm.algorithm import Algorithm
 from ...algorithm.composing import compose_recipe, list_keywords
 from ...algorithm.making import make
+from ...errors import InvalidInput
+from ...live.algorithm_checks import check_live_algorithm
 
 DIM, ARMS, NOISE = 10, 10, 0.5
 
@@ -57,4 +59,22 @@ class World:
         alone: dict[str, Any] = {"n_clients": 1, "trigger": "never", "syncs": "one", "lazy": False}
         return make(
             self.variant, dim=DIM, n_arms=ARMS, horizon=self.n_pulls, **alone, **self.constants
+        )
+
+
+def check_world(world: World) -> None:
+    """Check that live clients can play the variant, and that its sums are those of x xᵀ and r x."""
+    algorithm = make(
+        world.variant,
+        dim=DIM,
+        n_arms=ARMS,
+        n_clients=world.n_clients,
+        horizon=world.n_pulls,
+        **world.constants,
+    )
+    check_live_algorithm(algorithm)
+    if algorithm.spec["weighting"]["name"] != "unit":
+        raise InvalidInput(
+            f"{world.variant} weighs observations, and the demo's own sums do not: "
+            "use async, sync or fedlinucb"
         )

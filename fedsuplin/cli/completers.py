@@ -1,4 +1,4 @@
-"""Names that a shell completes after TAB.
+"""Completers: the names that a shell offers after TAB.
 
 A plugin that fails to load, warns or prints is ignored here, and the other names are completed.
 """
@@ -38,7 +38,7 @@ def make_name_completer(kind: str) -> Completer:
 def complete_variants(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of a variant, also after the + of a composition."""
+    """Complete the name of a variant, also after the + of a composition, as other completers do."""
     before, plus, last = incomplete.rpartition("+")
     found = make_name_completer("variants")(context, parameter, last)
     return [CompletionItem(f"{before}{plus}{item.value}", help=item.help) for item in found]
@@ -52,21 +52,21 @@ def make_word_completer(*known: str) -> Completer:
 
 
 def list_registered_names(kind: str) -> Iterable[str]:
-    """Return the registered names of a kind, without what plugins print or warn."""
+    """Return the registered names for a completer, without what plugins print or warn."""
     with warnings.catch_warnings(), silence_output():
         warnings.simplefilter("ignore")
         return plugins.names(kind)
 
 
 def describe_plugin_or_none(kind: str, name: str) -> str | None:
-    """Return the description of a plugin, or None if asking for it fails."""
+    """Return what a completer shows beside a plugin's name, or None if asking for it fails."""
     with silence_output(), contextlib.suppress(Exception):
         return describe_plugin(plugins, kind, name)
     return None
 
 
 def describe_plugin(registry: Registry, kind: str, name: str) -> str:
-    """Return the first line of a plugin's docstring, or of a variant's summary."""
+    """Return what completers show beside a name: the first line of its docstring or summary."""
     factory = registry.factory(kind, name)
     try:
         text = (
@@ -81,6 +81,6 @@ def describe_plugin(registry: Registry, kind: str, name: str) -> str:
 
 @contextlib.contextmanager
 def silence_output() -> Iterator[None]:
-    """Discard what plugins print: a shell would take it for names."""
+    """Discard what plugins print while a completer runs: a shell would take it for names."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield

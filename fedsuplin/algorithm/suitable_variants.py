@@ -1,0 +1,28 @@
+"""Which variants can play a problem."""
+
+from __future__ import annotations
+
+from ..contracts.problem import Problem
+from ..contracts.variant import Variant
+from ..registry import plugins
+
+
+def list_suitable_variants(problem: Problem) -> list[str]:
+    """Return the variants that can play a problem. Some need fixed arms."""
+    fixed = getattr(problem, "fixed_arms", None) is not None
+    names = plugins.names("variants")
+    return [
+        name
+        for name in names
+        if fixed or not needs_fixed_arms(plugins.create("variants", name, {}))
+    ]
+
+
+def needs_fixed_arms(recipe: Variant) -> bool:
+    """Return whether the policy of a variant plans phases, which fixed arms are needed for."""
+    policy = (
+        plugins.factory("policies", recipe.policy)
+        if isinstance(recipe.policy, str)
+        else recipe.policy
+    )
+    return getattr(policy, "kernel", None) == "phased"
