@@ -34,7 +34,7 @@ def assemble_algorithm(
     preset: str = "practical",
     **parameters: Any,
 ) -> Algorithm:
-    """Make and bind the parts of a composed recipe, and compute its numbers for a fixed horizon."""
+    """Assemble the algorithm of a composed recipe for a fixed horizon."""
     check_preset(preset)
 
     preset_values = dict(recipe.presets.get(preset, {}))
@@ -54,7 +54,7 @@ def assemble_algorithm(
 
 
 def assemble_from_spec(spec: Mapping[str, Any]) -> Algorithm:
-    """Make the algorithm of a fixed horizon that a specification describes."""
+    """Assemble the algorithm of a fixed horizon that a specification describes."""
     setting = Setting(
         **{key: spec[key] for key in ("dim", "n_arms", "n_clients", "horizon", "ridge")}
     )
@@ -81,7 +81,7 @@ def build_checked_algorithm(
     parts: Mapping[str, Any],
     spec: dict[str, Any],
 ) -> Algorithm:
-    """Build an algorithm after checking everything that its parts will do in the loop."""
+    """Assemble an algorithm from its bound parts, and check what they will do in the loop."""
     algorithm = Algorithm(
         name=name,
         setting=setting,
@@ -106,7 +106,7 @@ def build_checked_algorithm(
 
 
 def _compute_layer_numbers(noise: Any, setting: Setting) -> dict[str, Any]:
-    """Ask a noise model for the numbers of each layer, and check them."""
+    """Ask the noise model, while assembling, for the numbers of each layer, and check them."""
     n_layers = ask_part(noise, "n_layers", setting)
     if not isinstance(n_layers, numbers.Integral) or isinstance(n_layers, bool) or n_layers < 1:
         raise PluginError(
@@ -126,7 +126,7 @@ def _compute_layer_numbers(noise: Any, setting: Setting) -> dict[str, Any]:
 
 
 def _read_layer_numbers(noise: Any, what: str, setting: Setting, n: int) -> Floats:
-    """Call a method of a noise model that must return n finite numbers of at least 0."""
+    """Call a noise model, while assembling, for n finite numbers of at least 0."""
     given = ask_part(noise, what, setting)
     try:
         values = np.array(given, dtype=float)
@@ -148,7 +148,7 @@ def describe_algorithm(
     parts: Mapping[str, Any],
     keywords: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the algorithm as plain data, from which `assemble_from_spec` makes it again."""
+    """Return an assembled algorithm as plain data, for `assemble_from_spec`."""
     described = {}
     for axis, part in parts.items():
         given = getattr(recipe, axis)

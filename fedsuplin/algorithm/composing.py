@@ -43,7 +43,7 @@ def compose_recipe(variant: str | Variant, parts: Mapping[str, Any]) -> tuple[st
 
 
 def _look_up_variants(variant: str | Variant) -> tuple[str, dict[str, Variant]]:
-    """Return the name to show, and the variants that it names."""
+    """Return the name to show for what is composed, and the variants that it names."""
     if isinstance(variant, Variant):
         return "custom", {"custom": variant}
     if not isinstance(variant, str):
@@ -81,13 +81,13 @@ def combine_variants(recipes: Mapping[str, Variant], decided: Collection[str] = 
 
 
 def list_keywords(recipe: Variant) -> set[str]:
-    """Return the keywords that `make` takes for a recipe, beyond sizes and parts."""
+    """Return the keywords that `make` takes for a composed recipe, beyond sizes and parts."""
     named = {axis: getattr(recipe, axis) for axis in AXES if isinstance(getattr(recipe, axis), str)}
     return {"ridge"}.union(*(list_part_keywords(axis, value) for axis, value in named.items()))
 
 
 def refuse_unused_keywords(name: str, recipe: Variant, parameters: Mapping[str, Any]) -> None:
-    """Raise an error for a keyword that no part of the recipe takes."""
+    """Raise an error for a keyword that no part of the composed recipe takes."""
     takes = list_keywords(recipe)
     for keyword in parameters:
         if keyword not in takes:

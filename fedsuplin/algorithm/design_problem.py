@@ -56,7 +56,7 @@ class DesignProblem:
 
 
 def _whiten(rows: Floats, weights: Floats) -> Floats:
-    """Return rows · L⁻ᵀ for V = LLᵀ.
+    """Return rows · L⁻ᵀ for V = LLᵀ, in one block of a design problem.
 
     In coordinates of the span L is far from singular, so its inverse costs no accuracy. It saves
     time: a triangular solve by SciPy's OpenBLAS wakes all threads for four rows.
@@ -66,5 +66,5 @@ def _whiten(rows: Floats, weights: Floats) -> Floats:
 
 
 def compute_variances(whitened: list[Floats]) -> Floats:
-    """Return the variance of every row: its squared length once whitened."""
+    """Return the variance of every row of a design problem: its squared length once whitened."""
     return np.concatenate([np.einsum("pk,pk->p", rows, rows) for rows in whitened])

@@ -26,7 +26,7 @@ SMALL_BLOCK = 256
 
 
 def find_core_set_weights(problem: DesignProblem, tolerance: float) -> Floats:
-    """Find weights of one client's rows, on a core set, within USED_PART of the tolerance.
+    """Solve for the weights of one client's rows on a core set, within USED_PART of the tolerance.
 
     The start is that of Kumar and Yildirim (2005): rows that each have the largest part orthogonal
     to those before, which is what QR pivots on. Then comes the optimum on the core set. As long as
@@ -84,7 +84,7 @@ def _compute_value_of_support(problem: DesignProblem, weights: Floats) -> float:
 
 
 def find_path_weights(problem: DesignProblem, tolerance: float) -> Floats:
-    """Find weights within PATH_PART of the tolerance by following the central path.
+    """Solve for weights within PATH_PART of the tolerance by following the central path.
 
     This is a primal-dual interior-point method. On the path π_p (ν_i − variance_p) = μ for each row
     p of client i, of n rows in all. Summed, Σ_i ν_i = rank + nμ, and ν_i is above the client's
@@ -122,14 +122,14 @@ class _PathPoint:
     variances: Floats
 
     def find_longest_step(self, step: _NewtonStep) -> float:
-        """Return how much of a step, at most all, leaves KEPT of every weight and slack."""
+        """Return how much of the solver's step, at most all, leaves KEPT of weights and slacks."""
         shrinking = float(
             max(np.max(-step.weights / self.weights), np.max(-step.slacks / self.slacks))
         )
         return (1 - KEPT) / max(1 - KEPT, shrinking)
 
     def move(self, problem: DesignProblem, step: _NewtonStep, length: float) -> _PathPoint:
-        """Return the point that a part of a step leads to."""
+        """Return the point to which a part of the solver's step leads."""
         weights = problem.normalise(self.weights + length * step.weights)  # undoes rounding only
         whitened = problem.whiten(weights)
         slacks, prices = self.slacks + length * step.slacks, self.prices + length * step.prices
@@ -150,7 +150,10 @@ class _NewtonStep:
 
 
 def _find_start(problem: DesignProblem) -> _PathPoint:
-    """Return the start: even weights, and prices a tenth of the optimum's mean above variances."""
+    """Return the start of the solver: even weights, and prices above the variances.
+
+    They are above by a tenth of the mean price at the optimum.
+    """
     weights = problem.normalise(np.ones(len(problem.clients)))
     whitened = problem.whiten(weights)
     variances = compute_variances(whitened)
@@ -159,7 +162,10 @@ def _find_start(problem: DesignProblem) -> _PathPoint:
 
 
 def _advance(problem: DesignProblem, point: _PathPoint, lowest_barrier: float) -> _PathPoint:
-    """Make a step with Mehrotra's choice of μ: the further a step to μ = 0 gets, the lower."""
+    """Make a step of the solver with Mehrotra's choice of μ.
+
+    The further a step to μ = 0 gets, the lower it is.
+    """
     newton = _NewtonEquations(problem, point)
     straight = newton.find_step(0.0)
     longest = point.find_longest_step(straight)
@@ -177,7 +183,7 @@ def _advance(problem: DesignProblem, point: _PathPoint, lowest_barrier: float) -
 def _climb(
     problem: DesignProblem, point: _PathPoint, step: _NewtonStep, barrier: float
 ) -> _PathPoint:
-    """Make a step, halved until Σ ln det V + μ Σ ln π is not far past its highest point on it.
+    """Make a step of the solver, halved until Σ ln det V + μ Σ ln π is not far past its peak.
 
     The function is concave. Its slope is positive at the start, and at the end must not be below
     minus half of that.
@@ -231,7 +237,7 @@ class _NewtonEquations:
 
 
 def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
-    """Return (C + diag(1/scale²))⁻¹ as a function of vectors or columns, scaled to I + SCS.
+    """Return the solver's (C + diag(1/scale²))⁻¹ as a function, scaled to I + SCS.
 
     C_pq = (rows_p · rows_q)², so C = FFᵀ with a column of F for each pair of coordinates. When
     there are more rows than pairs, (I + SFFᵀS)⁻¹ = I − SF(I + FᵀS²F)⁻¹FᵀS has less to factor.
@@ -261,12 +267,12 @@ def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
 
 
 def _factor_beside_identity(matrix: Floats) -> tuple[Floats, bool]:
-    """Return the Cholesky factor of I + matrix. The matrix is overwritten."""
+    """Return the Cholesky factor of I + matrix for the solver, which overwrites the matrix."""
     matrix[np.diag_indices_from(matrix)] += 1.0
     factor, lower = cho_factor(matrix, overwrite_a=True, check_finite=False)
     return factor, lower
 
 
 def _scale_rows(scale: Floats, values: Floats) -> Floats:
-    """Return diag(scale) times a vector or columns."""
+    """Return diag(scale) times a vector or columns, for the Newton equations of the solver."""
     return (scale * values.T).T

@@ -44,7 +44,7 @@ def build_failure(engine: Engine, status: str, where: str = "") -> BaseException
 
 
 def describe_fault(engine: Engine, rule: Any) -> str:
-    """Return in words what the rule of a plugin did that stopped the engine."""
+    """Return in words the fault of a plugin's rule that made the engine fail."""
     if rule.error is not None:
         return f"raised {type(rule.error).__name__}: {rule.error}"
     if rule.axis == "policy":

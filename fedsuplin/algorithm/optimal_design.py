@@ -176,7 +176,7 @@ def find_multi_client_design(
 
 
 def _locate_blocks(informative: Flags, shared: bool) -> list[tuple[NDArray[np.intp], ...]]:
-    """Return the (clients, arms) of each block's rows: one block, or one per arm that has any."""
+    """Return (clients, arms) of the rows of each block of a design: one, or one per active arm."""
     if shared:
         return [np.nonzero(informative)]
     columns = [np.flatnonzero(column) for column in informative.T]
@@ -186,7 +186,7 @@ def _locate_blocks(informative: Flags, shared: bool) -> list[tuple[NDArray[np.in
 
 
 def _compute_span_coordinates(rows: Floats) -> Floats:
-    """Return the rows in coordinates of their span in which Σ_p x_p x_pᵀ = I.
+    """Return the rows of a design in coordinates of their span in which Σ_p x_p x_pᵀ = I.
 
     Variances are the same in all coordinates. The largest entry is divided out first: the singular
     values of rows near the largest float could overflow.
@@ -196,7 +196,7 @@ def _compute_span_coordinates(rows: Floats) -> Floats:
 
 
 def _read_array(name: str, values: Any, axes: tuple[str, ...]) -> AnyArray:
-    """Return values as an array with these axes, none of them empty."""
+    """Return the input of an optimal design as an array with these axes, none of them empty."""
     shape = f"({', '.join(axes)})"
     try:
         array = np.asarray(values)
@@ -210,7 +210,7 @@ def _read_array(name: str, values: Any, axes: tuple[str, ...]) -> AnyArray:
 
 
 def _read_floats(name: str, values: Any, axes: tuple[str, ...]) -> Floats:
-    """Return values as an array of real numbers with these axes."""
+    """Return the input of an optimal design as an array of real numbers with these axes."""
     array = _read_array(name, values, axes)
     if array.dtype.kind not in "fiu":
         raise InvalidInput(f"{name} must be real numbers, not {array.dtype}")
@@ -218,7 +218,7 @@ def _read_floats(name: str, values: Any, axes: tuple[str, ...]) -> Floats:
 
 
 def _refuse_infinite(name: str, array: Floats, where: Any = True) -> None:
-    """Raise an error for NaN or infinity in a row of the array for which `where` is true."""
+    """Refuse NaN and infinity in the rows of an optimal design for which `where` is true."""
     bad = np.argwhere(~np.isfinite(array).all(axis=-1) & where)
     if len(bad):
         place = tuple(bad[0].tolist())
@@ -228,7 +228,7 @@ def _refuse_infinite(name: str, array: Floats, where: Any = True) -> None:
 
 
 def _check_active(active: Any, shape: tuple[int, int]) -> Flags:
-    """Return which arms are active for each client; every client needs one."""
+    """Return which arms are active for each client of a design; every client needs one."""
     if active is None:
         return np.ones(shape, dtype=bool)
     given: Flags = _read_array("active", active, ("clients", "arms"))

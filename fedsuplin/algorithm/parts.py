@@ -16,7 +16,7 @@ from .rules import make_rule
 
 
 def make_part(axis: str, given: Any, keywords: Mapping[str, Any]) -> Any:
-    """Return the plugin for one axis, given by name, as an object or as a bare function."""
+    """Return the part for one axis, given by name, as an object or as a bare function."""
     if _is_bare_function(axis, given):
         return Bare(axis, given)
     return (
@@ -47,7 +47,7 @@ class Bare:
         )
 
     def compiled(self) -> Any:
-        """Return the function if it is compiled, else None."""
+        """Return the part's function if it is compiled, else None."""
         return self._function if is_compiled(self._function) else None
 
     def __repr__(self) -> str:
@@ -72,12 +72,12 @@ def ask_part(part: Any, method: str, setting: Setting) -> Any:
 
 
 def list_part_keywords(axis: str, name: str) -> set[str]:
-    """Return the keywords of `make` for one part: its parameters, except those for drawing."""
+    """Return the keywords of one part: its parameters, except those for drawing."""
     factory = plugins.factory(AXES[axis], name)
     return set(list_parameters(factory)) - set(getattr(factory, "drawing_only", ()))
 
 
 def pick_part_keywords(axis: str, given: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that the part of one axis takes, if it is made by name."""
+    """Return the values for the keywords of one part, if it is made by name."""
     takes = list_part_keywords(axis, given) if isinstance(given, str) else ()
     return {key: value for key, value in values.items() if key in takes}

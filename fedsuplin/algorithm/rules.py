@@ -10,7 +10,7 @@ from ..errors import FedsuplinError, PluginError
 
 
 def make_rule(axis: str, part: Any) -> Rule:
-    """Return the rule of a part, checked. An error names the part."""
+    """Return the rule that a part gives the engine, checked. An error names the part."""
     try:
         return Rule(axis, part)
     except FedsuplinError:

@@ -8,7 +8,7 @@ from ..registry import plugins
 
 
 def list_suitable_variants(problem: Problem) -> list[str]:
-    """Return the variants that can play a problem. Some need fixed arms."""
+    """Return the variants that are suitable for a problem. Some need fixed arms."""
     fixed = getattr(problem, "fixed_arms", None) is not None
     names = plugins.names("variants")
     return [
@@ -19,7 +19,7 @@ def list_suitable_variants(problem: Problem) -> list[str]:
 
 
 def needs_fixed_arms(recipe: Variant) -> bool:
-    """Return whether the policy of a variant plans phases, which fixed arms are needed for."""
+    """Return whether a variant is suitable for fixed arms only: its policy plans phases."""
     policy = (
         plugins.factory("policies", recipe.policy)
         if isinstance(recipe.policy, str)

@@ -12,7 +12,7 @@ LOCAL_NAMES = ("localhost", "ip6-localhost")
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT. An IPv6 address is in brackets.
+    """Return host and port of an address HOST:PORT. An IPv6 address is in brackets.
 
     >>> parse_address("[::1]:50051")
     ('::1', 50051)
@@ -47,7 +47,7 @@ def parse_server_url(address: str, *, plaintext: bool = False) -> tuple[str, boo
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, so that messages never cross a network.
+    """Return whether the host of an address is this machine, so that no message leaves it.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -61,5 +61,5 @@ def is_loopback(host: str) -> bool:
 
 
 def format_url(scheme: str, host: str, port: int) -> str:
-    """Return a URL, with an IPv6 address in brackets."""
+    """Return an address as a URL, with an IPv6 address in brackets."""
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

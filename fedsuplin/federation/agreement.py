@@ -73,5 +73,5 @@ class Agreement:
 
 
 def compute_fingerprint(spec: dict[str, Any]) -> bytes:
-    """Return the hash of a specification."""
+    """Return the hash of a specification, by which both sides compare their agreement."""
     return hashlib.sha256(encode_spec(spec)).digest()

@@ -139,7 +139,7 @@ class AsyncConnection(ConnectionStatus):
         self._finish = weakref.finalize(self, self._driver.stop_forgotten)
 
     async def _begin(self, wait: float) -> None:
-        """Start to call the server, and wait for its first answer or for `wait` seconds."""
+        """Start to call the server, and await its first answer or `wait` seconds."""
         self._driver.start()
         begun = await self._wait(
             self._is_begun, wait if self._link.client is None else min(wait, FIRST_CONTACT_SECONDS)
@@ -263,7 +263,7 @@ class AsyncConnection(ConnectionStatus):
             await self._driver.stop()
 
     async def _wait_until_flushed(self, until: int, timeout: float | None) -> None:
-        """Wait until so many observations are merged, or raise an error."""
+        """Await that so many observations are merged, or raise an error."""
         self._driver.retract()
         flushed = await self._wait(lambda: self._link.is_flushed(until), timeout)
         self._raise_error()

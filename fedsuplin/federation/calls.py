@@ -42,7 +42,7 @@ class Calls:
     timeout: float
 
     def open_channel(self, module: Any) -> Any:
-        """Open a channel of `grpc` or `grpc.aio`."""
+        """Open a channel of `grpc` or `grpc.aio` for the calls."""
         if self.credentials is None:
             # The system's proxy could read the messages, even those to loopback.
             return module.insecure_channel(
@@ -51,7 +51,7 @@ class Calls:
         return module.secure_channel(self.target, self.credentials, options=CHANNEL_OPTIONS)
 
     def bind_methods(self, channel: Any) -> dict[str, Any]:
-        """Return a function per method of the service."""
+        """Return a function that makes the call, per method of the service."""
         from .wire import METHODS, PATHS
 
         return {method: channel.unary_unary(PATHS[method]) for method in METHODS}
@@ -79,7 +79,7 @@ def prepare_calls_and_link(
     timeout: float,
     plaintext: bool,
 ) -> tuple[Calls, Link]:
-    """Check the arguments of `connect`, and open the store, before anything is sent."""
+    """Check the arguments of both kinds of `connect`, and open the store, before the first call."""
     from .agreement import Agreement
     from .client_journal import ClientJournal
     from .credentials import make_channel_credentials, make_metadata

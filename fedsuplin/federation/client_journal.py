@@ -158,13 +158,13 @@ class ClientJournal(NullJournal):
 
 
 def read_decision(event: JournalEvent, dim: int) -> tuple[int, Floats, Floats]:
-    """Return the layer, the arm and the state of the rules of a decision."""
+    """Return layer, arm and state of the rules of a decision in a client's journal."""
     (layer,) = struct.unpack_from("<q", event.data)
     numbers = np.frombuffer(event.data, "<f8", offset=8).copy()
     return layer, numbers[:dim].copy(), numbers[dim:]
 
 
 def read_observation(event: JournalEvent) -> tuple[float, float | None]:
-    """Return reward and sigma of an observation."""
+    """Return reward and sigma of an observation in a client's journal."""
     numbers = np.frombuffer(event.data, "<f8").tolist()
     return numbers[0], numbers[1] if len(numbers) > 1 else None

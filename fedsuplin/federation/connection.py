@@ -303,12 +303,12 @@ class Driver:
         )
 
     def start(self) -> None:
-        """Open the channel and start the thread."""
+        """Open the channel of a connection, and start its thread."""
         self._channel = self._calls.open_channel(import_extra("grpc", "federation", "fsl.connect"))
         self._thread.start()
 
     def _run(self) -> None:
-        """Send requests until the link is stopped."""
+        """Send the requests of a connection until its link is stopped."""
         methods, link = self._calls.bind_methods(self._channel), self._link
         while not link.stopped:
             try:
@@ -320,7 +320,7 @@ class Driver:
         self._channel.close()
 
     def _wait_for_request(self) -> Request | None:
-        """Wait until something is due, and return it; None when the link is stopped."""
+        """Wait in the connection's thread until something is due; None when the link is stopped."""
         link = self._link
         with link.changed:
             while not link.stopped:
@@ -331,7 +331,7 @@ class Driver:
             return None
 
     def _send(self, method: Any, request: Request) -> None:
-        """Make a call, and give its answer or failure to the link."""
+        """Make a call in the connection's thread, and give its answer or failure to the link."""
         grpc, link = import_extra("grpc", "federation", "fsl.connect"), self._link
         with link.changed:
             if link.stopped or link.should_retract:
@@ -351,13 +351,13 @@ class Driver:
             self._call = None
 
     def retract(self) -> None:
-        """Cancel a call that waits for other clients, if this client has to flush."""
+        """Cancel a connection's call that waits for other clients, if this client has to flush."""
         with self._link.changed:
             if self._call is not None and self._link.should_retract:
                 self._call.cancel()
 
     def stop(self) -> None:
-        """Make no more calls, and cancel the one that is under way."""
+        """Make no more calls for the connection, and cancel the one that is under way."""
         with self._link.changed:
             self._link.stop()
             call = self._call
@@ -365,6 +365,6 @@ class Driver:
             call.cancel()
 
     def join(self) -> None:
-        """Wait for the thread to end."""
+        """Wait for the connection's thread to end."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -42,7 +42,7 @@ class Tokens:
         self.clients = frozenset(hashes)
 
     def find_client(self, token: str) -> int | None:
-        """Return the client of a token, or None.
+        """Return the client that has this token among its credentials, or None.
 
         Hashes with the same first bytes are compared in constant time.
         """
@@ -55,7 +55,7 @@ class Tokens:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tokens:
-        """Read a file that `fedsuplin tokens` wrote."""
+        """Read the server's part of the credentials: the file that `fedsuplin tokens` wrote."""
         try:
             hashes = json.loads(Path(path).read_text("utf-8"))
         except OSError as error:
@@ -77,7 +77,7 @@ class Tokens:
 
 
 def _is_hash_entry(client_id: str, text: Any) -> bool:
-    """Return whether an entry of a tokens file is a client id and a SHA-256 in hexadecimal."""
+    """Return whether an entry of the credentials is a client id and a SHA-256 in hexadecimal."""
     return bool(
         re.fullmatch("0|[1-9][0-9]{0,9}", client_id)
         and isinstance(text, str)
@@ -86,17 +86,17 @@ def _is_hash_entry(client_id: str, text: Any) -> bool:
 
 
 def hash_token(token: str) -> str:
-    """Return the SHA-256 of a token in hexadecimal."""
+    """Return the SHA-256 of a token in hexadecimal, as a server keeps its credentials."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make_tokens(client_ids: Iterable[int]) -> dict[int, str]:
-    """Return a new random token per client."""
+    """Return new credentials: a random token per client."""
     return {client_id: secrets.token_urlsafe(TOKEN_BYTES) for client_id in client_ids}
 
 
 def write_token_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) -> None:
-    """Write the file of hashes that a server reads."""
+    """Write the file of hashes that a server reads to check credentials."""
     with open_atomically(path, encoding="utf-8") as file:
         json.dump(
             {str(client_id): hash_token(token) for client_id, token in tokens.items()},
@@ -107,7 +107,7 @@ def write_token_hashes(path: str | os.PathLike[str], tokens: Mapping[int, str]) 
 
 
 def write_token(path: str | os.PathLike[str], token: str) -> None:
-    """Write a token to a new file that only its owner can read."""
+    """Write a token, a client's credentials, to a new file that only its owner can read."""
     with os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
@@ -164,7 +164,7 @@ class Listening:
 
     @property
     def tls(self) -> bool:
-        """Whether the server uses TLS."""
+        """Whether the server has the credentials of TLS: a certificate and its key."""
         return self.tls_cert is not None
 
 
@@ -229,7 +229,7 @@ def make_channel_credentials(
 
 
 def make_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
-    """Return the metadata with which a call identifies its client."""
+    """Return the metadata of a call with the client's token, one of its credentials."""
     if token is None:
         return ()
     if (
@@ -247,7 +247,7 @@ def make_metadata(token: str | None) -> tuple[tuple[str, str], ...]:
 def _read_pem_files(
     cert: Any, key: Any, ca: Any
 ) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """Return the bytes of PEM files, checked here because grpc would only report "failed"."""
+    """Return the bytes of PEM files with credentials; grpc would only report "failed"."""
     chain, secret, authority = (
         None if path is None else _read_bytes(path) for path in (cert, key, ca)
     )
@@ -271,7 +271,7 @@ def _read_pem_files(
 
 
 def _read_bytes(path: Any) -> bytes:
-    """Return the content of a file."""
+    """Return the content of a file with credentials."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -284,5 +284,5 @@ def _refuse_password() -> str:
 
 
 def _explain_tls_error(error: Exception) -> str:
-    """Return OpenSSL's reason in lower-case words."""
+    """Return OpenSSL's reason why credentials do not fit, in lower-case words."""
     return str(getattr(error, "reason", None) or error).lower().replace("_", " ")

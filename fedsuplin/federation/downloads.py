@@ -12,13 +12,13 @@ from ..live.uploads import check_message
 
 
 def is_fresh_download(download: Download, algorithm: Algorithm) -> bool:
-    """Return whether the server has no observations yet: a new client holds the same sums."""
+    """Return whether a download is of a server without observations: a new client has its sums."""
     empty = pack_upper(algorithm.setting.ridge * np.eye(algorithm.dim))
     return not download.moments.any() and bool((download.grams == empty).all())
 
 
 def select_changed_layers(download: Download, client: Client) -> Download:
-    """Return the layers that differ from the client's last download.
+    """Return the layers of a download that differ from the client's last download.
 
     If only an answer was lost there are none, and the client continues as if it had arrived.
     """

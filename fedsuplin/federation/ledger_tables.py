@@ -48,13 +48,13 @@ NEW_MEMBER = Member(b"", 0, NO_SEQUENCE, b"", "[]", 0, 0, 0, 0.0)
 
 
 def read_members(file: sqlite3.Connection) -> dict[int, Member]:
-    """Return what is remembered of every client, by its id."""
+    """Read the ledger's table of clients: what is remembered of each, by its id."""
     rows = file.execute(f"SELECT client_id, {', '.join(Member._fields)} FROM clients")
     return {number: Member(*rest) for number, *rest in rows}
 
 
 def insert_rows(file: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert or replace rows with as few statements as possible.
+    """Insert or replace rows of the ledger's tables with as few statements as possible.
 
     Each statement lets other threads run; if they are busy, it takes milliseconds to return.
     """

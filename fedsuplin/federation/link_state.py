@@ -10,7 +10,7 @@ from .wire import NO_SEQUENCE, SESSION_BYTES, SyncRequest
 
 
 def make_session() -> bytes:
-    """Return the random name of a new session."""
+    """Return the random name of a new session, for the state of a link."""
     return secrets.token_bytes(SESSION_BYTES)
 
 

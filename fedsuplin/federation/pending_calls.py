@@ -12,7 +12,7 @@ PendingCall = asyncio.Future[Any]  # a waiting call; None: check again
 
 
 def resolve_calls(futures: Iterable[PendingCall], answer: Any) -> None:
-    """Give waiting calls an answer or an exception. Cancelled calls are left alone."""
+    """Give pending calls an answer or an exception. Cancelled calls are left alone."""
     for future in futures:
         if future.done():
             continue

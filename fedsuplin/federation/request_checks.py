@@ -59,7 +59,7 @@ def check_gap(client_id: int, request: SyncRequest, member: Member, algorithm: A
 
 
 def check_content(request: SyncRequest, algorithm: Algorithm, total_pulls: int) -> None:
-    """Refuse an upload that no client could have gathered."""
+    """Check the content of a request: refuse an upload that no client could have gathered."""
     try:
         check_upload(request.upload, algorithm)
     except InvalidInput as error:
@@ -73,7 +73,7 @@ def check_content(request: SyncRequest, algorithm: Algorithm, total_pulls: int) 
 def is_round_over(
     request: SyncRequest | RoundRequest, algorithm: Algorithm, current_round: int
 ) -> bool:
-    """Return whether the round of a request is over, or refuse it if there is no such round."""
+    """Check the round of a request: return whether it is over; refuse one that cannot be."""
     together = algorithm.syncs == "all"
     if isinstance(request, RoundRequest):
         if not together:

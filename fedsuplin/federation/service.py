@@ -72,7 +72,7 @@ HEALTH_MODULES = ("health", "health_pb2", "health_pb2_grpc")
 async def serve(
     ledger: Ledger, listening: Listening, *, started: Callable[[str], None] = lambda address: None
 ) -> None:
-    """Serve until this is cancelled, or the process gets SIGTERM or SIGINT.
+    """Run the gRPC service until this is cancelled, or the process gets SIGTERM or SIGINT.
 
     `started` is called with the address that `fsl.connect` takes, such as grpcs://127.0.0.1:50051.
     The caller closes the ledger.
@@ -88,7 +88,7 @@ async def serve(
 
 @contextlib.contextmanager
 def watch_stop_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that SIGTERM and SIGINT set.
+    """Yield an event that SIGTERM and SIGINT set, to stop the service.
 
     Outside the main thread, and on Windows, where asyncio has no signals, nothing sets it.
     """
@@ -383,13 +383,13 @@ class AnswerEncoder:
 
 
 def compute_largest_request(agreement: Agreement) -> int:
-    """Return the size of the largest upload in any epoch: the server reads no longer message."""
+    """Return how many bytes a request to the service may have: the largest upload of any epoch."""
     algorithm = agreement.algorithm(LAST_EPOCH if agreement.doubles else 0)
     return 4096 + algorithm.n_layers * (16 + 4 * algorithm.dim * (algorithm.dim + 3))
 
 
 async def add_health_service(server: Any) -> Any:
-    """Add gRPC's standard health service, which anyone may call. It only tells that it runs."""
+    """Add gRPC's health service beside ours. Anyone may call it; it only tells that we run."""
     health, messages, stubs = (
         import_extra(f"grpc_health.v1.{name}", "federation", "fedsuplin serve")
         for name in HEALTH_MODULES

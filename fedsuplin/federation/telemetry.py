@@ -23,7 +23,7 @@ UPLOADS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 def log_event(
     event: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any
 ) -> None:
-    """Log an event with its fields. An unexpected `error` is logged with its traceback."""
+    """Log an event with its fields as telemetry. An unexpected `error` comes with its traceback."""
     LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
 
 
@@ -31,7 +31,7 @@ class JsonLinesFormatter(logging.Formatter):
     """One JSON object per line: time, level, event, and the fields of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a log record as JSON."""
+        """Return a record of the server's log as JSON."""
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         entry = {"time": when, "level": record.levelname.lower(), "event": record.getMessage()}
         entry |= getattr(record, "fields", {})
@@ -53,7 +53,7 @@ class Throttle:
         self._last: dict[Any, tuple[float, int]] = {}  # by key: when it was, and how many since
 
     def count_left_out(self, key: Any) -> int | None:
-        """Return how many lines were left out since the last; None: leave this one out too."""
+        """Return how many lines of the log were left out since the last; None: omit this too."""
         now = time.monotonic()
         when, since = self._last.get(key, (-self._every, 0))
         if now - when < self._every:

@@ -37,14 +37,14 @@ class JoinRequest(Message):
     session changes nothing. ASKING_GENERATION: no session begins, the number is only asked for."""
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write a join request as it crosses the wire, after the head of the message."""
         out.put("IQ", self.client_id, self.generation)
         out.put_bytes(self.session)
         out.put_bytes(self.fingerprint)
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read a join request from the wire, after the head of the message."""
         client_id, generation = source.take("IQ")
         return cls(
             client_id,
@@ -71,7 +71,7 @@ class JoinAnswer(Message):
     download: Download
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write an answer to a join as it crosses the wire, after the head of the message."""
         spec = encode_spec(self.spec)
         out.put("QQQQI", self.epoch, self.round, self.sequence, self.generation, len(spec))
         out.put_bytes(spec)
@@ -79,7 +79,7 @@ class JoinAnswer(Message):
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read an answer to a join from the wire, after the head of the message."""
         epoch, round_, sequence, generation, size = source.take("QQQQI")
         if size > LARGEST_SPEC:
             raise InvalidInput(
@@ -113,18 +113,21 @@ class SyncRequest(Message):
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """A hash of the bytes. A second request with the same number must have the same."""
+        """A hash of the bytes on the wire. A repeated request must have the same."""
         return hashlib.sha256(vars(self).get("received") or self.to_bytes()).digest()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read a request, and keep its bytes for the digest: there is one way to write it."""
+        """Read a sync request from the wire, and keep its bytes for the digest.
+
+        There is only one way to write it.
+        """
         found = super().from_bytes(data)
         vars(found)["received"] = data
         return found
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write a sync request as it crosses the wire, after the head of the message."""
         out.put_bytes(self.fingerprint)
         out.put_bytes(self.session)
         out.put("QQQB", self.sequence, self.epoch, self.round, self.leaving)
@@ -132,7 +135,7 @@ class SyncRequest(Message):
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read a sync request from the wire, after the head of the message."""
         fingerprint, session = (
             source.take_bytes(FINGERPRINT_BYTES),
             source.take_bytes(SESSION_BYTES),
@@ -160,13 +163,13 @@ class SyncAnswer(Message):
     """All layers; or those asked for, where all sync together and it was merged."""
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write an answer to a sync as it crosses the wire, after the head of the message."""
         out.put("QQB", self.epoch, self.round, self.merged)
         self.download.write_body(out)
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read an answer to a sync from the wire, after the head of the message."""
         epoch, round_, merged = source.take("QQB")
         return cls(epoch, round_, bool(merged), Download.read_body(source))
 
@@ -186,7 +189,7 @@ class RoundRequest(Message):
     """The layers whose trigger has fired."""
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write a round request as it crosses the wire, after the head of the message."""
         out.put_bytes(self.fingerprint)
         out.put_bytes(self.session)
         out.put("IQQH", self.client_id, self.epoch, self.round, len(self.asking))
@@ -194,7 +197,7 @@ class RoundRequest(Message):
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read a round request from the wire, after the head of the message."""
         fingerprint, session = (
             source.take_bytes(FINGERPRINT_BYTES),
             source.take_bytes(SESSION_BYTES),
@@ -227,18 +230,18 @@ class RoundAnswer(Message):
     has gathered on top of them."""
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write an answer to a round as it crosses the wire, after the head of the message."""
         out.put("QQBB", self.epoch, self.round, self.wanted, self.download is not None)
         if self.download is not None:
             self.download.write_body(out)
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read an answer to a round from the wire, after the head of the message."""
         epoch, round_, wanted, late = source.take("QQBB")
         return cls(epoch, round_, bool(wanted), Download.read_body(source) if late else None)
 
 
 def encode_spec(spec: dict[str, Any]) -> bytes:
-    """Return a specification as JSON, always in the same form."""
+    """Return a specification as it crosses the wire: JSON, always in the same form."""
     return encode_json(spec, sort_keys=True, separators=(",", ":")).encode()

@@ -9,7 +9,7 @@ from ..errors import InvalidInput
 
 
 def check_live_algorithm(algorithm: Algorithm | Doubling) -> None:
-    """Raise an error unless live clients and servers can play the algorithm."""
+    """Check that live clients and servers can play an algorithm."""
     if isinstance(algorithm, Doubling):
         raise InvalidInput(
             "a live client or server plays one epoch of a Doubling: pass "
@@ -30,7 +30,7 @@ def check_live_algorithm(algorithm: Algorithm | Doubling) -> None:
 
 
 def check_client_id(client_id: object, algorithm: Algorithm, name: str = "client_id") -> int:
-    """Return a client's id as an int, or raise an error if the algorithm has no such client."""
+    """Check that a live algorithm has a client with this id, and return the id as an int."""
     if not is_whole_number(client_id) or not 0 <= client_id < algorithm.n_clients:
         raise InvalidInput(
             f"{name} must be a whole number from 0 to {algorithm.n_clients - 1}, not {client_id!r}"

@@ -15,7 +15,7 @@ from ..errors import InvalidInput
 
 
 def pack_contexts(contexts: Any, mask: Any, n_arms: int, dim: int) -> tuple[Floats, Bytes | None]:
-    """Return contexts and mask in the engine's layout, or raise an error if they do not fit."""
+    """Return a live client's contexts and mask in the engine's layout, or raise an error."""
     contexts = as_floats("contexts", contexts)
     if contexts.shape != (n_arms, dim):
         raise InvalidInput(

@@ -73,12 +73,12 @@ class Message(ABC):
 
     @abstractmethod
     def write_body(self, out: Writer) -> None:
-        """Write everything after the head."""
+        """Write everything after the head of the message."""
 
     @classmethod
     @abstractmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read what `write_body` wrote."""
+        """Read everything after the head of the message."""
 
 
 class Writer:
@@ -88,19 +88,19 @@ class Writer:
         self._parts: list[bytes] = []
 
     def put(self, form: str, *values: Any) -> None:
-        """Append numbers in a format of `struct`."""
+        """Append numbers to a message, in a format of `struct`."""
         self._parts.append(struct.pack("<" + form, *values))
 
     def put_array(self, values: Any, dtype: str) -> None:
-        """Append the numbers of an array, without its shape."""
+        """Append the numbers of an array to a message, without its shape."""
         self._parts.append(np.ascontiguousarray(values, dtype).tobytes())
 
     def put_bytes(self, data: bytes) -> None:
-        """Append bytes as they are."""
+        """Append bytes to a message as they are."""
         self._parts.append(data)
 
     def to_bytes(self) -> bytes:
-        """Return everything so far."""
+        """Return the bytes of a message so far."""
         return b"".join(self._parts)
 
 
@@ -111,16 +111,16 @@ class Reader:
         self._data, self._at, self._what = data, at, what
 
     def take(self, form: str) -> tuple[Any, ...]:
-        """Return the next numbers, in a format of `struct`."""
+        """Return the next numbers of a message, in a format of `struct`."""
         return struct.unpack("<" + form, self.take_bytes(struct.calcsize("<" + form)))
 
     def take_array(self, dtype: str, *shape: int) -> AnyArray:
-        """Return the next numbers as an array of this shape."""
+        """Return the next numbers of a message as an array of this shape."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         return np.frombuffer(self.take_bytes(size), dtype).reshape(shape)
 
     def take_bytes(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next bytes of a message."""
         if len(self._data) - self._at < size:
             raise InvalidInput(
                 f"{self._what} is cut short: {size} bytes at {self._at} of {len(self._data)}"
@@ -130,12 +130,12 @@ class Reader:
         return found
 
     def check_end(self) -> None:
-        """Raise an error if bytes are left."""
+        """Raise an error if bytes of a message are left."""
         if self._at != len(self._data):
             raise InvalidInput(f"{self._what} has {len(self._data) - self._at} bytes too many")
 
     def check_sizes(self, dim: int, n_layers: int) -> None:
-        """Raise an error if the message claims to be larger than any that is accepted."""
+        """Raise an error if a message claims to be larger than any that is accepted."""
         if not 1 <= dim <= LARGEST_DIM or n_layers > LARGEST_LAYERS:
             raise InvalidInput(
                 f"{self._what} for dimension {dim} and {n_layers} layers: at most {LARGEST_DIM} "
@@ -173,7 +173,7 @@ class Upload(Message):
     asking: tuple[int, ...] = ()
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write the upload as the body of a message."""
         out.put("IIHH", self.client_id, self.moments.shape[1], len(self.layers), len(self.asking))
         out.put_array(self.layers, "<u2")
         out.put_array(self.pulls, "<i8")
@@ -183,7 +183,7 @@ class Upload(Message):
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read an upload from the body of a message."""
         client_id, dim, n, n_asking = source.take("IIHH")
         source.check_sizes(dim, max(n, n_asking))
         layers, pulls = source.take_array("<u2", n).astype(np.int64), source.take_array("<i8", n)
@@ -214,7 +214,7 @@ class Download(Message):
     moments: Floats
 
     def write_body(self, out: Writer) -> None:
-        """Write the body of the message."""
+        """Write the download as the body of a message."""
         out.put("IH", self.moments.shape[1], len(self.layers))
         out.put_array(self.layers, "<u2")
         out.put_array(self.grams, "<f8")
@@ -222,7 +222,7 @@ class Download(Message):
 
     @classmethod
     def read_body(cls, source: Reader) -> Self:
-        """Read the body of the message."""
+        """Read a download from the body of a message."""
         dim, n = source.take("IH")
         source.check_sizes(dim, n)
         layers = source.take_array("<u2", n).astype(np.int64)

@@ -33,7 +33,7 @@ def save_live(
     engine: Live,
     rest: dict[str, Any],
 ) -> Path:
-    """Save a client or a server (`what` is which) to a file."""
+    """Save a live client or server (`what` is which) to a file."""
     write_archive(Path(path), *collect_live_parts(what, algorithm, engine, rest))
     return Path(path)
 
@@ -45,7 +45,7 @@ def load_live(
     begin: Callable[[dict[str, Any]], Live],
     content: bytes | None = None,
 ) -> dict[str, Any]:
-    """Put the engine that `begin` makes into a saved state, and return the rest of the file.
+    """Load a saved live client or server into the engine that `begin` makes; return the rest.
 
     `content`, if it is given, takes the place of the file. It may come from another version or
     machine, which promise the same numbers, but not to the bit.
@@ -74,12 +74,12 @@ def load_live(
 def collect_live_parts(
     what: str, algorithm: Algorithm, engine: Live, rest: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arrays of a saved client or server, and everything else in its file."""
+    """Return what is saved of a live client or server: its arrays, and everything else."""
     return state_of(engine), {"identity": identify_live(what, algorithm, engine), **rest}
 
 
 def identify_live(what: str, algorithm: Algorithm, engine: Live) -> dict[str, Any]:
-    """Return what must be the same when a file is saved and loaded, as plain data."""
+    """Return what must be the same when a live client or server is saved and loaded."""
     parts = {
         "fedsuplin": __version__,
         "what": what,

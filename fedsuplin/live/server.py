@@ -308,7 +308,10 @@ class Server:
 
 
 def _convert_for_engine(upload: Upload) -> tuple[Counts, Floats, Floats]:
-    """Return layers, ΔA and Δb as the engine reads them: native byte order, row by row."""
+    """Return layers, ΔA and Δb of an upload as the server's engine reads them.
+
+    That is in native byte order, row by row.
+    """
     grams, moments = (
         np.array(values, np.float64, order="C") for values in (upload.grams, upload.moments)
     )

@@ -36,7 +36,7 @@ def select_layers(upload: Upload, layers: Collection[int]) -> Upload:
 
 
 def pack_layers(parts: list[tuple[int, Floats, Floats]], dim: int) -> dict[str, AnyArray]:
-    """Return (layer, matrix, vector) of several layers as the fields of a message."""
+    """Return the fields of an upload or a download from (layer, matrix, vector) of its layers."""
     return {
         "layers": np.array([layer for layer, _, _ in parts], np.int64),
         "grams": np.array([pack_upper(matrix) for _, matrix, _ in parts]).reshape(
@@ -47,7 +47,10 @@ def pack_layers(parts: list[tuple[int, Floats, Floats]], dim: int) -> dict[str, 
 
 
 def check_message(message: Upload | Download, kind: type, dim: int, n_layers: int) -> None:
-    """Check that layers exist and differ, arrays have the right shapes and numbers are finite."""
+    """Check the form of an upload, or of a download, which has the same arrays.
+
+    Layers exist and differ, arrays have the right shapes, and numbers are finite.
+    """
     if not isinstance(message, kind):
         raise InvalidInput(
             f"expected an object of type {kind.__name__}, not {type(message).__name__}"
@@ -85,7 +88,7 @@ def check_message(message: Upload | Download, kind: type, dim: int, n_layers: in
 
 
 def check_upload(upload: Upload, algorithm: Algorithm) -> None:
-    """Raise an error if no client of this algorithm could have gathered an upload."""
+    """Check an upload: raise an error if no client of this algorithm could have gathered it."""
     dim, n_layers = algorithm.dim, algorithm.n_layers
     check_message(upload, Upload, dim, n_layers)
     check_client_id(upload.client_id, algorithm, "the upload's client_id")
@@ -113,7 +116,7 @@ def check_upload(upload: Upload, algorithm: Algorithm) -> None:
 
 
 def _check_trace(upload: Upload, traces: Floats, algorithm: Algorithm) -> None:
-    """Check that tr ΔA = Σ ω ‖x‖² ≤ pulls × the largest weight.
+    """Check that an upload has tr ΔA = Σ ω ‖x‖² ≤ pulls × the largest weight.
 
     The horizon is no bound: a client may play beyond it.
     """
@@ -134,7 +137,7 @@ def _check_trace(upload: Upload, traces: Floats, algorithm: Algorithm) -> None:
 
 
 def _check_definite(upload: Upload, traces: Floats, dim: int) -> None:
-    """Check that ΔA is positive semi-definite up to rounding: ΔA + ε tr(ΔA) I has a factor.
+    """Check that an upload's ΔA is positive semi-definite: ΔA + ε tr(ΔA) I has a factor.
 
     Where ΔA is 0, so must be Δb, except for contexts so short that their squares underflow.
     """
@@ -157,5 +160,5 @@ def _check_definite(upload: Upload, traces: Floats, dim: int) -> None:
 
 
 def find_largest_weight(algorithm: Algorithm) -> float:
-    """Return the largest weight of one observation, or infinity if the weighting sets no limit."""
+    """Return the largest weight of one observation in an upload; infinity if there is no limit."""
     return float(getattr(algorithm.weighting, "largest_weight", np.inf))

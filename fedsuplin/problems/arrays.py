@@ -301,7 +301,7 @@ class ArrayStream(Stream):
 
 
 def compute_corruption_budget(corruption: Floats) -> float:
-    """Return C_p, the most that corruption can add up to, whichever arms are played."""
+    """Return C_p of an ArrayProblem: the most that its corruption can add up to, for any arms."""
     with np.errstate(over="ignore"):
         total = float(np.abs(corruption).max(axis=1).sum())
     if not np.isfinite(total):

@@ -165,7 +165,7 @@ class DigitsProblem(ClassificationProblem):
 
 @functools.cache
 def load_digits() -> tuple[Floats, Counts]:
-    """Return pixels and labels of scikit-learn's digits."""
+    """Return pixels and labels of scikit-learn's digits, to classify them."""
     datasets = import_extra("sklearn.datasets", "datasets", "DigitsProblem")
     features, labels = datasets.load_digits(return_X_y=True)
     return features, labels
@@ -196,7 +196,7 @@ class ClassificationStream(DataStream):
 
 
 def check_features(features: Any) -> Floats:
-    """Return features as a finite table of floats, one row per example."""
+    """Return the features of a classification as a table of finite floats, a row per example."""
     examples = as_floats("features", features)
     if examples.ndim != 2 or 0 in examples.shape:
         raise InvalidInput(
@@ -207,7 +207,7 @@ def check_features(features: Any) -> Floats:
 
 
 def check_labels(labels: Any, n_examples: int) -> tuple[AnyArray, Counts]:
-    """Return the classes, sorted, and the number of each example's class."""
+    """Return the sorted classes of a classification, and the number of each example's class."""
     labels = np.asarray(labels)
     if labels.shape != (n_examples,):
         raise InvalidInput(
@@ -230,7 +230,7 @@ def check_labels(labels: Any, n_examples: int) -> tuple[AnyArray, Counts]:
 
 
 def reduce_to_components(examples: Floats, n_features: int) -> Floats:
-    """Return the first principal components of the examples."""
+    """Return the first principal components of the examples of a classification."""
     n_features, most = check_positive_integer("n_features", n_features), min(examples.shape)
     if n_features > most:
         raise InvalidInput(
@@ -243,7 +243,10 @@ def reduce_to_components(examples: Floats, n_features: int) -> Floats:
 
 
 def scale_features(examples: Floats, constant: bool) -> Floats:
-    """Centre features and scale them to a length of at most 1; a constant weighs as much."""
+    """Centre the features of a classification, and scale them to a length of at most 1.
+
+    A constant, if wanted, weighs as much.
+    """
     centred: Floats = examples - examples.mean(axis=0)
     longest = float(np.linalg.norm(centred, axis=1).max())
     centred = centred / longest if longest > 0 else centred

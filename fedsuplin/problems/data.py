@@ -89,7 +89,7 @@ class DataStream(DrawnStream):
 
 
 def scale_to_whole_numbers(numbers: Floats, limit: Any) -> Counts:
-    """Turn uniform numbers in [0, 1) into whole numbers from 0 to limit - 1.
+    """Turn uniform numbers in [0, 1) into whole numbers below a limit, to draw from data.
 
     Each takes exactly one draw, so that a stream may be cut into chunks anywhere.
     """
@@ -97,7 +97,7 @@ def scale_to_whole_numbers(numbers: Floats, limit: Any) -> Counts:
 
 
 def count_earlier(values: AnyArray) -> Counts:
-    """Return for each entry how many earlier entries are equal to it."""
+    """Return for each entry how many earlier ones are equal, for rounds drawn from data."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     out = np.empty(len(values), np.int64)

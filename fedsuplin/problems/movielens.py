@@ -231,7 +231,7 @@ class MovieLensStream(DataStream):
 
 
 def draw_distinct(numbers: Floats, sizes: Counts) -> Counts:
-    """Turn n × k uniform numbers into k different whole numbers per row, below the row's size.
+    """Turn n × k uniform numbers into k different movies per row, as numbers below its size.
 
     Every set of k is equally likely: Floyd's algorithm. Column i draws from 0..top; what an earlier
     column already has becomes top, which no earlier column can have.
@@ -303,7 +303,7 @@ class MoviesByClient:
 def select_users(
     ratings: Ratings, most_active: int | None, min_positives: int | None
 ) -> tuple[Counts, int]:
-    """Return the chosen users, most positives first, then by id, and their number of positives."""
+    """Return the MovieLens users that are clients, most positives first, and their positives."""
     if most_active is not None and min_positives is not None:
         raise InvalidInput(
             "give either most_active (how many users) "
@@ -336,7 +336,7 @@ def select_users(
 
 
 def check_n_clients(n_clients: int | None, n_users: int) -> int:
-    """Return the number of clients, after checking that there are so many users."""
+    """Return the number of clients, after checking that MovieLens has so many users."""
     wanted = n_users if n_clients is None else check_positive_integer("n_clients", n_clients)
     if wanted > n_users:
         raise InvalidInput(

@@ -64,7 +64,7 @@ LOADING = threading.Lock()
 
 
 def load_folder(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Features]:
-    """Return the ratings and features of a folder; unchanged files are read once per process."""
+    """Load ratings and features of a MovieLens folder; a process reads unchanged files once."""
     movies, ratings, tags = find_movielens_files(folder)
     stamps = (stamp_file(movies), stamp_file(ratings), None if tags is None else stamp_file(tags))
     with LOADING:
@@ -72,14 +72,14 @@ def load_folder(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Feat
 
 
 def stamp_file(file: Path) -> Stamp:
-    """Return the stamp of a file as it is now."""
+    """Return the stamp of a MovieLens file as it is now."""
     found = file.stat()
     return Stamp(str(file.resolve()), found.st_mtime_ns, found.st_size)
 
 
 @functools.lru_cache(maxsize=2)
 def load_ratings(stamps: Stamps) -> Ratings:
-    """Read movies, ratings and tags from files."""
+    """Read movies, ratings and tags from MovieLens files."""
     movies, ratings, tags = stamps
     listed = read_columns(Path(movies.path), {"movieId": "int32", "genres": "str"})
     listed = listed.drop_duplicates("movieId")
@@ -92,12 +92,12 @@ def load_ratings(stamps: Stamps) -> Ratings:
 
 @functools.lru_cache(maxsize=4)
 def load_features(stamps: Stamps, dim: int) -> Features:
-    """Compute the features of the movies in files."""
+    """Compute the features of the movies in MovieLens files."""
     return compute_features(load_ratings(stamps).documents, dim)
 
 
 def group_ratings_by_user(file: Path, movie_ids: pandas.Series, documents: list[str]) -> Ratings:
-    """Read the ratings, user after user; if a user rated a movie twice, the later counts."""
+    """Read the file of ratings, user after user; if a movie was rated twice, the later counts."""
     rows = read_columns(file, {"userId": "int32", "movieId": "int32", "rating": "float32"})
     if not len(rows):
         raise InvalidInput(f"{file} holds no rating")
@@ -119,7 +119,7 @@ def group_ratings_by_user(file: Path, movie_ids: pandas.Series, documents: list[
 
 
 def order_by_user_and_movie(user: NDArray[np.int32], movie: NDArray[np.int32]) -> Any:
-    """Return the index that sorts ratings by user and movie and keeps the last of a pair.
+    """Return the index that sorts a file's ratings by user and movie, the last of a pair only.
 
     Most releases are sorted already: then it is a slice, which copies nothing.
     """
@@ -131,7 +131,7 @@ def order_by_user_and_movie(user: NDArray[np.int32], movie: NDArray[np.int32]) -
 
 
 def collect_documents(movies: pandas.DataFrame, tags: pandas.DataFrame | None) -> list[str]:
-    """Return the words of each movie: its genres, and every tag that a user gave it."""
+    """Return each movie's words in the files: its genres, and every tag that a user gave it."""
     words = {
         movie: [] if genres == NO_GENRES else [genres]
         for movie, genres in pair_movies_with_words(movies)
@@ -142,12 +142,12 @@ def collect_documents(movies: pandas.DataFrame, tags: pandas.DataFrame | None) -
 
 
 def pair_movies_with_words(table: pandas.DataFrame) -> Iterator[tuple[int, str]]:
-    """Yield pairs of a movie's id and its genres, or of a movie's id and a tag."""
+    """Read pairs of a movie's id and its genres, or a tag, from the MovieLens files."""
     return zip(*(table[name].tolist() for name in table), strict=True)
 
 
 def compute_features(documents: list[str], dim: int) -> Features:
-    """Compute TF-IDF of the words, reduced to dim by a truncated SVD and scaled to length 1."""
+    """Compute TF-IDF of the words in MovieLens files, reduced to dim by an SVD, of length 1."""
     text = import_extra("sklearn.feature_extraction.text", "datasets", "MovieLensProblem")
     decomposition = import_extra("sklearn.decomposition", "datasets", "MovieLensProblem")
     try:
@@ -240,7 +240,7 @@ def read_dat_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
 
 
 def parse_words_by_movie(file: Path, listed: bool) -> Iterator[tuple[int, str]]:
-    """Yield the id of a movie and its genres, if the file is `listed`, or the id and a tag.
+    """Yield a movie's id and genres, if the MovieLens file is `listed`, or its id and a tag.
 
     Lines are movieId::title::genres or userId::movieId::tag::timestamp.
     """

@@ -240,7 +240,7 @@ class SyntheticStream(DrawnStream):
 
 
 def draw_noise(noise: Any, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Return the noise and noise levels that a noise model draws, after checking them."""
+    """Return noise and noise levels for a synthetic problem, after checking its noise model."""
     values, sigma = (np.ascontiguousarray(array, dtype=np.float64) for array in noise.draw(rng, n))
     if (
         values.shape != (n,)

@@ -187,7 +187,7 @@ def load_frame(table: Any) -> pandas.DataFrame:
 
 
 def read_table_file(path: Path, pandas: Any) -> pandas.DataFrame:
-    """Read a Parquet or CSV file."""
+    """Read a table from a Parquet or CSV file."""
     if not path.name.endswith(TABLE_SUFFIXES):
         raise InvalidInput(
             f"{path}: the name of a table's file must end in {', '.join(TABLE_SUFFIXES)}"
@@ -207,7 +207,7 @@ def read_table_file(path: Path, pandas: Any) -> pandas.DataFrame:
 def select_features(
     frame: pandas.DataFrame, special: tuple[str, str, str], features: Sequence[str] | None
 ) -> list[str]:
-    """Return the names of the feature columns, after checking that all columns are there."""
+    """Return the names of a table's feature columns, after checking that all columns are there."""
     others = [name for name in frame.columns if name not in special]
     names = others if features is None else list(features)
     for name in (*special, *names):
@@ -221,7 +221,7 @@ def select_features(
 
 
 def rank_values(frame: pandas.DataFrame, name: str) -> tuple[list[Any], Counts]:
-    """Return the different values of a column in order, and the rank of each row's value."""
+    """Return the different values of a table's column in order, and the rank of each row's."""
     column = frame[name]
     if column.isna().any():
         raise InvalidInput(
@@ -241,7 +241,7 @@ def rank_values(frame: pandas.DataFrame, name: str) -> tuple[list[Any], Counts]:
 
 
 def read_numbers(frame: pandas.DataFrame, names: list[str], may_miss: bool = False) -> Floats:
-    """Return columns as floats, one row per row of the table."""
+    """Return columns of a table as floats, one row per row of the table."""
     for name in names:
         try:
             values = frame[name].to_numpy(np.float64, na_value=np.nan)
@@ -265,7 +265,7 @@ def fill_rounds(at: tuple[Counts, Counts], values: NDArray[Number]) -> NDArray[N
 
 
 def find_clients_of_rounds(which: Counts, who: Counts, rounds: list[Any], name: str) -> Counts:
-    """Return the client of each round, after checking that all rows of a round have the same."""
+    """Return the client of each round of a table; all rows of a round must have the same."""
     playing = np.zeros(len(rounds), np.int64)
     playing[which] = who
     differs = playing[which] != who
@@ -278,7 +278,7 @@ def find_clients_of_rounds(which: Counts, who: Counts, rounds: list[Any], name: 
 
 
 def refuse_missing_rewards(rewards: Floats, mask: Flags, rounds: list[Any]) -> None:
-    """Raise an error if a reward is missing."""
+    """Raise an error if a reward is missing in the table."""
     unseen = np.isnan(rewards)
     if unseen.any():
         row, arm = np.argwhere(unseen)[0]
@@ -292,7 +292,10 @@ def refuse_missing_rewards(rewards: Floats, mask: Flags, rounds: list[Any]) -> N
 def model_missing_rewards(
     contexts: Floats, rewards: Floats, mask: Flags, ridge: float, seed: int
 ) -> dict[str, Any]:
-    """Fit θ̂ = (λI + Σ x xᵀ)⁻¹ Σ r x to the known rewards, and draw noise from its residuals."""
+    """Fit θ̂ to the rewards that a table has, and draw noise from its residuals.
+
+    θ̂ is (λI + Σ x xᵀ)⁻¹ Σ r x.
+    """
     known = mask & ~np.isnan(rewards)
     if not known.any():
         raise InvalidInput("every reward is missing: a model needs some that are known")

@@ -74,7 +74,7 @@ class CheckpointKeeper:
 
 
 def identify_run(recorder: Recorder, problem: Problem, record: str | int) -> dict[str, Any]:
-    """Collect what distinguishes this run; a checkpoint that differs in any of it is refused."""
+    """Collect what a checkpoint must share with a run; one that differs in any of it is refused."""
     return {
         "algorithm": recorder.algorithm.spec,
         "problem": problem.spec,
@@ -88,7 +88,7 @@ def identify_run(recorder: Recorder, problem: Problem, record: str | int) -> dic
 def save_checkpoint(
     keeper: CheckpointKeeper, recorder: Recorder, stream: Stream, phases: PhaseRunner | None
 ) -> None:
-    """Write everything that the rest of the run depends on, and the rows recorded so far."""
+    """Write a checkpoint: all that the rest of the run depends on, and the rows so far."""
     arrays = {**state_of(recorder.engine), **recorder.collect_rows()}
     rest = {
         "position": stream.position() if hasattr(stream, "position") else None,

@@ -77,7 +77,7 @@ def run_epochs(
 
 
 def build_epochs_spec(doubling: Doubling, last: Algorithm) -> dict[str, Any]:
-    """Build the spec of a whole run: that of its last epoch, without horizon, plus the doubling."""
+    """Build the spec of a run in epochs: that of its last, without horizon, plus the doubling."""
     try:
         how = doubling.spec["doubling"]
     except InvalidInput:  # made of objects; the error is raised when the run is rebuilt
@@ -118,11 +118,11 @@ def join_results(parts: list[RunResult], at: Counts) -> RunResult:
 
 
 def join_curves(curves: list[AnyArray], ends: list[Any]) -> AnyArray:
-    """Concatenate cumulative curves, each raised by the sum of the `ends` before it."""
+    """Concatenate the curves of epochs, each raised by the sum of the `ends` before it."""
     before = [sum(ends[:i]) for i in range(len(ends))]
     return np.concatenate([curve + start for curve, start in zip(curves, before, strict=True)])
 
 
 def pad_to_length(values: Counts, length: int) -> Counts:
-    """Append zeros up to this length."""
+    """Append zeros to the counts of an epoch that has fewer layers than another."""
     return np.pad(values, (0, length - len(values)))

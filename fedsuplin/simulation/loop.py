@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 
 
 def choose_chunk_size(algorithm: Algorithm, given: int | None = None) -> int:
-    """Return the number of pulls per chunk: the given one, or one that suits cache and Ctrl-C."""
+    """Return the pulls per chunk of the loop: the given number, or one for cache and Ctrl-C."""
     if given is not None:
         return check_positive_integer("chunk", given)
     lanes = norms.pad(algorithm.n_arms)
@@ -41,7 +41,7 @@ def play_stream(
     phases: PhaseRunner | None,
     keeper: CheckpointKeeper | None,
 ) -> None:
-    """Play a stream in chunks to the recorder's end, writing checkpoints if a keeper is given."""
+    """Run the loop: play a stream in chunks to the recorder's end, with checkpoints if asked."""
     with Interruptions(deferred=keeper is not None) as interruptions:
         while recorder.played < recorder.length:
             n = min(size, recorder.length - recorder.played)
@@ -64,7 +64,7 @@ def play_stream(
 
 
 def play_chunk(recorder: Recorder, chunk: Chunk, phases: PhaseRunner | None) -> None:
-    """Play a chunk to its end; whenever a phase of a phased policy is over, begin the next one."""
+    """Play one chunk of the loop; whenever a phase of a phased policy is over, begin the next."""
     engine, start, n, status = recorder.engine, recorder.played, 0, ""
     while status != "done":
         try:
@@ -82,7 +82,7 @@ def play_chunk(recorder: Recorder, chunk: Chunk, phases: PhaseRunner | None) -> 
 
 
 def take_chunk(stream: Stream, n: int, recorder: Recorder) -> Chunk:
-    """Take the next n pulls from a stream; what a plugin's stream raises becomes a PluginError."""
+    """Take the loop's next n pulls; what a plugin's stream raises becomes a PluginError."""
     try:
         chunk = stream.take(n)
     except FedsuplinError:

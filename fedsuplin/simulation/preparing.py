@@ -61,7 +61,7 @@ def check_no_parameters(parameters: dict[str, Any]) -> None:
 def choose_length(
     algorithm: str | Variant | Algorithm | Doubling, problem: Problem, horizon: int | None
 ) -> int:
-    """Return the number of pulls: the one asked for, else the problem's, else the algorithm's."""
+    """Choose a run's number of pulls: what is asked, else the problem's, else the algorithm's."""
     check_problem(problem)
     given = None if horizon is None else check_positive_integer("horizon", horizon)
     length = (
@@ -81,7 +81,10 @@ def choose_length(
 
 
 def check_problem(problem: object, or_else: str = "") -> None:
-    """Check that this is a problem, not a name or class; `or_else` names what else is accepted."""
+    """Check, before a run, that this is a problem, not a name or class.
+
+    `or_else` names what else is accepted.
+    """
     if isinstance(problem, type) or find_missing("problems", problem):
         raise InvalidInput(
             "the problem must be a Problem, such as "
@@ -128,7 +131,7 @@ def choose_arrival(algorithm: Algorithm, problem: Problem, length: int) -> Any:
 
 
 def derive_decision_key(problem: Problem, epoch: int = 0) -> int:
-    """Return the key of the random numbers for decisions, independent of what the problem draws."""
+    """Prepare the key of a run's random decisions, independent of what the problem draws."""
     which = (DECISION_STREAM, epoch) if epoch else (DECISION_STREAM,)
     return int(
         np.random.SeedSequence(problem.seed or 0, spawn_key=which).generate_state(1, np.uint64)[0]
@@ -138,6 +141,6 @@ def derive_decision_key(problem: Problem, epoch: int = 0) -> int:
 def make_engine(
     algorithm: Algorithm, problem: Problem, budget: float, kernels: str | None, epoch: int = 0
 ) -> Engine:
-    """Make the compiled engine of an algorithm; `budget` is what corruption may add up to."""
+    """Prepare the compiled engine of a run; `budget` is what corruption may add up to."""
     key = derive_decision_key(problem, epoch)
     return Engine(algorithm, budget=budget, kernels=kernels, key=key)

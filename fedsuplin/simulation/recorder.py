@@ -120,7 +120,7 @@ class Recorder:
 
 
 def list_recorded_pulls(record: str | int, length: int) -> Counts:
-    """Return the pulls after which a row is recorded; the last pull is always one of them."""
+    """Return the pulls after which the recorder has a row; the last is always one of them."""
     if record == "all":
         return np.arange(1, length + 1)
     if record == "log":
@@ -134,6 +134,6 @@ def list_recorded_pulls(record: str | int, length: int) -> Counts:
 
 
 def collect_notices(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:
-    """Return the notices that a result shows its reader, as an entry of its spec; empty if none."""
+    """Return the notices that the recorder puts into a result's spec; empty if there are none."""
     overstated = algorithm.describe_overstated_noise(problem)
     return {} if overstated is None else {"notices": [overstated]}

@@ -95,7 +95,7 @@ class Demo:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first client started."""
+        """Seconds since the first client of the demo started."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     # --- the course of the demo -------------------------------------------------------------------

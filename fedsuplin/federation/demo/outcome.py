@@ -30,12 +30,12 @@ class Reconciliation(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether every reward is in the sums exactly once."""
+        """Whether the outcome is right: every reward is in the sums exactly once."""
         return self.noted == self.merged and self.worst <= 1e-9
 
 
 def reconcile(world: World, folder: Path) -> Reconciliation:
-    """Compare the server's sums with those of all notes, layer by layer."""
+    """Compare the server's sums with those of all notes, layer by layer, for the outcome."""
     with contextlib.closing(Ledger(folder / "server.db")) as ledger:
         algorithm, noted, worst = ledger.algorithm, 0, 0.0
         grams = np.tile(algorithm.setting.ridge * np.eye(DIM), (algorithm.n_layers, 1, 1))
@@ -56,7 +56,7 @@ def reconcile(world: World, folder: Path) -> Reconciliation:
 
 
 def summarize_outcome(demo: Demo, found: Reconciliation) -> dict[str, Any]:
-    """Return how the demo ended, as plain data."""
+    """Return the outcome of the demo as plain data."""
     kills = {
         "client_kills": sum(client.kills for client in demo.clients),
         "server_kills": demo.server_kills,
@@ -70,7 +70,7 @@ def summarize_outcome(demo: Demo, found: Reconciliation) -> dict[str, Any]:
 
 
 def print_outcome(demo: Demo, found: Reconciliation, console: Console) -> None:
-    """Print how the demo ended."""
+    """Print the outcome of the demo."""
     kills = sum(client.kills for client in demo.clients)
     whole = not console.is_terminal  # lines are folded in a terminal only
     totals = join_totals(describe_totals(demo)[:2])

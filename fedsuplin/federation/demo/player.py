@@ -145,7 +145,7 @@ class Player:
 
 
 def read_notes(path: Path) -> list[dict[str, Any]]:
-    """Return the notes. A last line that was cut by a kill is removed: it was not observed."""
+    """Return a player's notes. A last line that a kill cut was not observed: it is removed."""
     if not path.exists():
         return []
     text = path.read_text()
@@ -156,12 +156,12 @@ def read_notes(path: Path) -> list[dict[str, Any]]:
 
 
 def print_event(**fields: Any) -> None:
-    """Print an event as a line of JSON."""
+    """Print an event of a player as a line of JSON, for the demo to read."""
     print(json.dumps(fields), flush=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Play a client whose options are the first argument."""
+    """Run the process of a player, whose options are the first argument."""
     options = PlayerOptions.from_json(arguments[0])
     end_with_parent(options.parent)
     Player(options).play()

@@ -43,7 +43,7 @@ class Process:
             reader.start()
 
     def _read(self, stream: str, file: Any, lines: Lines) -> None:
-        """Put the lines of a stream into the queue."""
+        """Put the lines that a process of the demo prints into the queue."""
         with file:
             for line in file:
                 if stream == "err" and line.strip():
@@ -53,16 +53,16 @@ class Process:
             lines.put((self, stream, None))
 
     def kill(self) -> None:
-        """Kill the process, and wait for its end."""
+        """Kill a process of the demo, and wait for its end."""
         self._popen.kill()
         self.wait()
 
     def terminate(self) -> None:
-        """Ask the process to end."""
+        """Ask a process of the demo to end."""
         self._popen.terminate()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit code."""
+        """Wait for the end of a process of the demo, and return its exit code."""
         code = self._popen.wait(timeout)
         for reader in self._readers:
             reader.join()
@@ -70,7 +70,7 @@ class Process:
 
 
 def parse_line(line: str) -> dict[str, Any]:
-    """Return the JSON object in a line; empty if there is none."""
+    """Return the JSON object in a line that a process of the demo printed; empty if none."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -80,7 +80,7 @@ def parse_line(line: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def catch_stop_signals() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set, so that no process is left behind."""
+    """Yield an event that Ctrl-C and SIGTERM set, so that the demo leaves no process behind."""
     stopped = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: stopped.set())

@@ -38,11 +38,11 @@ class Screen:
         self.console, self._next = console, time.monotonic() + LINE_SECONDS
 
     def event(self, text: str, style: str = "") -> None:
-        """Show an event."""
+        """Show an event of the demo as a line."""
         self._print(f"{time.strftime('%H:%M:%S')} {text}")
 
     def show(self, demo: Demo) -> None:
-        """Show the state of the demo."""
+        """Show the state of the demo as a line, every few seconds."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_SECONDS
             self._print(f"{time.strftime('%H:%M:%S')} {join_totals(describe_totals(demo))}")
@@ -62,11 +62,11 @@ class LiveScreen(Screen):
         self._events: deque[Text] = deque(maxlen=MOST_EVENTS_SHOWN)
 
     def event(self, text: str, style: str = "") -> None:
-        """Show an event."""
+        """Show an event of the demo below the tables."""
         self._events.append(Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", (text, style)))
 
     def show(self, demo: Demo) -> None:
-        """Show the state of the demo."""
+        """Show the state of the demo in tables."""
         above = Group(
             make_headline(demo), "", make_clients_table(demo), "", make_totals_table(demo), ""
         )
@@ -76,7 +76,7 @@ class LiveScreen(Screen):
 
 @contextlib.contextmanager
 def open_screen(console: Console) -> Iterator[Screen]:
-    """Yield the screen that suits the console."""
+    """Yield the demo's screen: tables in a terminal, else plain lines."""
     if not console.is_terminal:
         yield Screen(console)
         return
@@ -85,7 +85,7 @@ def open_screen(console: Console) -> Iterator[Screen]:
 
 
 def make_headline(demo: Demo) -> Text:
-    """Return the line above the tables."""
+    """Return the line above the tables on the demo's screen."""
     world = demo.world
     what = (
         f"{world.variant}: {world.n_clients} clients, {world.n_pulls:,} pulls each, "
@@ -97,7 +97,7 @@ def make_headline(demo: Demo) -> Text:
 
 
 def make_clients_table(demo: Demo) -> Table:
-    """Return a table with one row per client."""
+    """Return the table on the demo's screen that has one row per client."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("client", "state"):
         table.add_column(name, min_width=8)
@@ -120,7 +120,7 @@ def make_clients_table(demo: Demo) -> Table:
 
 
 def make_totals_table(demo: Demo) -> Table:
-    """Return a table with the totals of all clients."""
+    """Return the table on the demo's screen that has the totals of all clients."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     for name, text in describe_totals(demo):
@@ -129,7 +129,7 @@ def make_totals_table(demo: Demo) -> Table:
 
 
 def describe_totals(demo: Demo) -> list[tuple[str, str]]:
-    """Return the totals of all clients as names and texts."""
+    """Return the totals of all clients as the demo's screen shows them: names and texts."""
     pulls, regret, uniform, alone, syncs, up, down = add_up_clients(demo).values()
     every = f", one in {pulls / syncs:.0f} pulls" if syncs else ""
     return [
@@ -148,10 +148,10 @@ def describe_totals(demo: Demo) -> list[tuple[str, str]]:
 
 
 def join_totals(named: list[tuple[str, str]]) -> str:
-    """Return totals as one line."""
+    """Return the totals as one line for a screen without tables."""
     return "; ".join(f"{name} {text}" for name, text in named)
 
 
 def format_times(n: int) -> str:
-    """Return how often something happened, in words."""
+    """Return how often something was killed, in words for the demo's screen."""
     return {0: "never", 1: "once", 2: "twice"}.get(n, f"{n} times")

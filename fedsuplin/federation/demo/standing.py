@@ -41,7 +41,7 @@ class ClientStanding:
 
 
 def add_up_clients(demo: Demo) -> dict[str, float]:
-    """Return the totals of all clients."""
+    """Add up the standings of all clients of the demo, and return the totals."""
     regrets = {
         name: sum(client.numbers.get(name, 0.0) for client in demo.clients)
         for name in ("regret", "uniform", "alone")

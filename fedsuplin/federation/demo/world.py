@@ -34,7 +34,7 @@ class World:
 
     @property
     def theta(self) -> Floats:
-        """The parameter that the clients learn."""
+        """The parameter of the demo's problem, which the clients learn."""
         drawn = np.random.default_rng([self.seed]).standard_normal(DIM)
         return drawn / np.linalg.norm(drawn)
 
@@ -63,7 +63,7 @@ class World:
 
 
 def check_world(world: World) -> None:
-    """Check that live clients can play the variant, and that its sums are those of x xᵀ and r x."""
+    """Check that live clients can play the world's variant, and that it weighs all pulls alike."""
     algorithm = make(
         world.variant,
         dim=DIM,
