@@ -41,7 +41,7 @@ _HOMES = {
     "Trigger": "fedsuplin.contracts.protocols",
     "Variant": "fedsuplin.contracts.variant",
     "Weighting": "fedsuplin.contracts.protocols",
-    "add_rounding_margin": "fedsuplin.contracts.setting",
+    "add_rounding_margin": "fedsuplin.contracts.rounding",
     "check_finite": "fedsuplin._shared.checks",
     "check_not_negative": "fedsuplin._shared.checks",
     "check_positive": "fedsuplin._shared.checks",

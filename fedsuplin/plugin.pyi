@@ -25,8 +25,8 @@ from fedsuplin.contracts.protocols import StatefulTrigger as StatefulTrigger
 from fedsuplin.contracts.protocols import StatefulWeighting as StatefulWeighting
 from fedsuplin.contracts.protocols import Trigger as Trigger
 from fedsuplin.contracts.protocols import Weighting as Weighting
+from fedsuplin.contracts.rounding import add_rounding_margin as add_rounding_margin
 from fedsuplin.contracts.setting import Setting as Setting
-from fedsuplin.contracts.setting import add_rounding_margin as add_rounding_margin
 from fedsuplin.contracts.stream import Chunk as Chunk
 from fedsuplin.contracts.stream import Stream as Stream
 from fedsuplin.contracts.variant import Variant as Variant

@@ -208,7 +208,7 @@ class Registry:
 
 
 def check_plugin(kind: str, plugin: Any, name: str | None = None) -> Any:
-    """Return the plugin itself, or raise an error if it lacks what its kind must offer."""
+    """Return the plugin itself; the registry refuses one that lacks what its kind must offer."""
     missing = find_missing(kind, plugin)
     if missing:
         what = f"{SINGULAR[kind]} {name!r}" if name else f"{plugin!r}, given as a {SINGULAR[kind]},"
@@ -217,7 +217,7 @@ def check_plugin(kind: str, plugin: Any, name: str | None = None) -> Any:
 
 
 def list_parameters(factory: Callable[..., Any]) -> list[str]:
-    """Return the keywords that a factory takes."""
+    """Return the keywords that a registered factory takes."""
     return [
         name
         for name, p in inspect.signature(factory).parameters.items()
@@ -226,7 +226,7 @@ def list_parameters(factory: Callable[..., Any]) -> list[str]:
 
 
 def list_needed_parameters(factory: Callable[..., Any]) -> list[str]:
-    """Return the keywords of a factory that have no default."""
+    """Return the keywords of a registered factory that have no default."""
     signature = inspect.signature(factory)
     return [
         name
@@ -236,7 +236,7 @@ def list_needed_parameters(factory: Callable[..., Any]) -> list[str]:
 
 
 def _find_hooks(manager: pluggy.PluginManager, module: Any) -> dict[str, Callable[..., Any]]:
-    """Return the hooks that a module implements, by name; refuse what can't be called."""
+    """Return the hooks that a module registers with, by name; refuse what can't be called."""
     found: dict[str, Callable[..., Any]] = {}
     for name in dir(module):
         options = manager.parse_hookimpl_opts(module, name)
@@ -260,13 +260,13 @@ def _find_hooks(manager: pluggy.PluginManager, module: Any) -> dict[str, Callabl
 
 
 def find_package(entry_point: Any) -> tuple[str, str]:
-    """Return the distribution that an entry point belongs to, and its version."""
+    """Return the distribution of an entry point that the registry found, and its version."""
     distribution = getattr(entry_point, "dist", None)
     return (distribution.name, distribution.version) if distribution else ("unknown", "?")
 
 
 def _return_variant(variant: Any) -> Any:
-    """Return a variant: the factory of one that was registered as data."""
+    """Return a variant: its factory in the registry, if it was registered as data."""
     return variant
 
 

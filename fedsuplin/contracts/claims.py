@@ -36,7 +36,7 @@ class Bound:
     log_T: float = 0
 
     def __call__(self, setting: Setting) -> float:
-        """Return its value with the constant 1."""
+        """Return the value of a claimed bound with the constant 1."""
         d, T = setting.dim, setting.horizon
         sizes = d**self.d * setting.n_arms**self.K * setting.n_clients**self.M * T**self.T
         return float(sizes * math.log(d) ** self.log_d * math.log(T) ** self.log_T)

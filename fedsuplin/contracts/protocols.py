@@ -106,7 +106,7 @@ class PhasedPolicy(KernelPolicy, Protocol):
     """A policy for fixed arms that plans whole phases; its `kernel` is "phased"."""
 
     def begin(self, algorithm: Any, problem: Any) -> Phases:
-        """Return the phases of one run.
+        """Return the phases of one run, as a plugin of this protocol plans them.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Phases(Protocol):
     """The phase is over when the plans of all clients are done; else each client has its own."""
 
     def advance(self, clients: np.ndarray, counts: np.ndarray, sums: np.ndarray) -> dict[str, int]:
-        """Plan the next phase of these clients: set their rows of `plan` and `idle`.
+        """Plan the next phase of these clients, as the protocol asks: set their `plan` and `idle`.
 
         Parameters
         ----------
@@ -413,7 +413,7 @@ def _list_methods(protocol: type) -> list[str]:
 
 
 def find_missing(kind: str, plugin: Any) -> str:
-    """Return in words what a plugin lacks of what its kind requires; "" if nothing.
+    """Return in words what a plugin lacks of the protocols of its kind; "" if nothing.
 
     >>> find_missing("policies", object())
     'kernel or choose'
@@ -435,7 +435,7 @@ class PullMethod(NamedTuple):
 
 
 def _read_pull_method(plain: type, stateful: type) -> PullMethod:
-    """Return the method of two protocols, of which the second has state."""
+    """Return the pull method of two protocols, of which the second has state."""
     (name,) = _list_methods(plain)
     arguments, with_state = (
         tuple(inspect.signature(getattr(protocol, name)).parameters)[1:]

@@ -217,7 +217,7 @@ CHUNK_LAYOUT = {  # of a chunk: type, axes, and whether it must be there
 
 
 def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
-    """Check a chunk before the engine plays it.
+    """Check a chunk of a stream before the engine plays it.
 
     The engine relies on n pulls of n_arms arms, at least one of them there, on finite numbers, on
     σ_t ≥ 0, and on contexts no longer than 1.
@@ -272,7 +272,7 @@ def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
 
 
 def check_lengths(lengths: Floats, start: int, most: float) -> float:
-    """Return the largest of the lengths (rounds × arms) of contexts.
+    """Return the largest of the lengths (rounds × arms) of contexts in a chunk or stream.
 
     The error for one that is not finite or above `most` names its round and arm.
     """
@@ -292,7 +292,7 @@ def check_lengths(lengths: Floats, start: int, most: float) -> float:
 def pad_columns(
     table: NDArray[Number] | None, lanes: int, part: slice = slice(None)
 ) -> NDArray[Number] | None:
-    """Return some rows of a table with one column per lane instead of one per arm."""
+    """Return rows of a table for a chunk of a stream: one column per lane, not per arm."""
     if table is None:
         return None
     missing = lanes - table.shape[1]
@@ -302,7 +302,7 @@ def pad_columns(
 
 
 def _spread_over_pulls(name: str, values: Any, n: int) -> Floats:
-    """Return one number per pull, given as many or one for all."""
+    """Return one number per pull of a chunk, given as many or one for all."""
     values = as_floats(name, values)
     if values.shape not in ((), (1,), (n,)):
         raise InvalidInput(f"{name} must be one number or {n}, not of shape {values.shape}")

@@ -47,7 +47,7 @@ def communicate_sync(federation: Federation, client: ReferenceClient, layer: int
 def sync_layers(
     layers: range | set[int], server: Layers, clients: list[ReferenceClient], traffic: Traffic
 ) -> None:
-    """Sync layers between the server and clients: Sync(s, server, client 1..n) for each s.
+    """Sync layers between the twin's server and clients: Sync(s, server, client 1..n) for each s.
 
     A_s ← A_s + ΣΔA_s, b_s ← b_s + ΣΔb_s at the server; each client downloads them and clears its Δ.
     A message holds only the layers with something new in them.
@@ -90,7 +90,7 @@ def communicate_by_push(
 
 
 def upload_deltas(federation: Federation, client: ReferenceClient) -> None:
-    """Upload ΔA_s and Δb_s of each s with something in it.
+    """Upload ΔA_s and Δb_s of a twin's client to its server, for each s with something in it.
 
     They are added to the server's A_s and b_s, to pending_j of every other client j, and to the
     client's own A_s and b_s, since it keeps what it has learnt.
@@ -111,7 +111,7 @@ def upload_deltas(federation: Federation, client: ReferenceClient) -> None:
 
 
 def download_pending(federation: Federation, j: int) -> None:
-    """Download to client j each layer in which enough is pending; j's own Δ stays.
+    """Download to the twin's client j each layer in which enough is pending; j's own Δ stays.
 
     A_s ← A_s + pending_j, and likewise b_s.
     """
@@ -131,12 +131,12 @@ def download_pending(federation: Federation, j: int) -> None:
 
 
 def compute_gain(client: ReferenceClient, layer: int) -> float:
-    """Return ln(det(A_s + ΔA_s)/det(A_s))."""
+    """Return ln(det(A_s + ΔA_s)/det(A_s)), which decides whether a twin's client communicates."""
     return compute_log_det(client.gram[layer] + client.delta_gram[layer]) - compute_log_det(
         client.gram[layer]
     )
 
 
 def count_payload_bytes(dim: int) -> int:
-    """Return the bytes of one layer on the wire: a symmetric A, packed, and a b."""
+    """Return the bytes of one layer that the twin communicates: a symmetric A, packed, and a b."""
     return 8 * (dim * (dim + 1) // 2 + dim)

@@ -1,4 +1,4 @@
-"""How the twin chooses an arm, and learns from its reward."""
+"""How the twin decides which arm to play."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def choose_by_plugin(
     arms: np.ndarray,
     draw: float,
 ) -> tuple[int, int, float]:
-    """Let a plugin choose from the estimates and widths of all K arms in every layer.
+    """Let a plugin decide for the twin, from estimates and widths of all K arms in every layer.
 
     An arm that is not there has the estimate −∞ and the width 0.
     """
@@ -74,7 +74,10 @@ def choose_by_plugin(
 
 
 def draw_uniform(key: int, n: int) -> float:
-    """Return the number in [0, 1) that a policy gets at pull n = 0, 1, …: 53 bits of SplitMix64."""
+    """Return the number in [0, 1) for the twin's decision at pull n: 53 bits of SplitMix64.
+
+    Pulls count from 0.
+    """
     z = (key + (n + 1) * 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
@@ -84,7 +87,9 @@ def draw_uniform(key: int, n: int) -> float:
 def estimate_arms(
     algorithm: Algorithm, client: ReferenceClient, layer: int, contexts: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Return r̂ = θ̂_sᵀx with θ̂_s = A_s⁻¹b_s, ‖x‖ in A_s⁻¹, and w = α_s‖x‖ of each arm.
+    """Return r̂ = θ̂_sᵀx, ‖x‖ in A_s⁻¹, and w = α_s‖x‖ of each arm, for a decision of the twin.
+
+    θ̂_s is A_s⁻¹b_s.
 
     An eager policy uses A_s + ΔA_s and b_s + Δb_s for A_s and b_s.
     """
@@ -96,7 +101,7 @@ def estimate_arms(
 def solve_known(
     algorithm: Algorithm, client: ReferenceClient, layer: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the A_s that a decision uses, and θ̂_s = A_s⁻¹b_s."""
+    """Return the A_s that a decision of the twin uses, and θ̂_s = A_s⁻¹b_s."""
     gram, moment = client.gram[layer], client.moment[layer]
     if not algorithm.lazy:
         gram, moment = gram + client.delta_gram[layer], moment + client.delta_moment[layer]
@@ -104,7 +109,7 @@ def solve_known(
 
 
 def compute_radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
-    """Return α_s; if it is self-normalised, α_s + scale·√(offset + ln det(A_s)/det(λI))."""
+    """Return α_s for a decision; self-normalised, α_s + scale·√(offset + ln det(A_s)/det(λI))."""
     scale, offset = algorithm.radius_growth
     if scale == 0:
         return float(algorithm.radii[layer])
@@ -113,35 +118,14 @@ def compute_radius(algorithm: Algorithm, layer: int, gram: np.ndarray) -> float:
 
 
 def find_arg_max(values: np.ndarray, among: np.ndarray) -> int:
-    """Return the lowest index whose value is nearly the largest: v ≥ m − 1e-9|m|."""
+    """Return the arm that the twin decides for: the lowest whose value is nearly the largest.
+
+    That is v ≥ m − 1e-9|m|, where m is the largest.
+    """
     largest = np.max(values[among])
     return int(np.flatnonzero(among & (values >= largest - TIE_TOLERANCE * abs(largest)))[0])
 
 
 def compute_log_det(gram: np.ndarray) -> float:
-    """Return ln det A."""
+    """Return ln det A, for the radius of the twin's decisions and for when it syncs."""
     return float(np.linalg.slogdet(gram).logabsdet)
-
-
-def weigh_observation(
-    algorithm: Algorithm,
-    client: ReferenceClient,
-    layer: int,
-    x: np.ndarray,
-    reward: float,
-    norm: float,
-    sigma: float,
-) -> float:
-    """Return ω; a weighting with state also gets the residual r − θ̂_sᵀx and its state."""
-    state = list_state_slots(client, "weighting")
-    residual = [reward - x @ solve_known(algorithm, client, layer)[1]] if state else []
-    return float(algorithm.weighting.weight(norm, sigma, *residual, *state))
-
-
-def add_observation(
-    client: ReferenceClient, layer: int, x: np.ndarray, reward: float, weight: float
-) -> None:
-    """Add an observation: ΔA_s ← ΔA_s + ω x xᵀ, Δb_s ← Δb_s + ω r x."""
-    client.delta_gram[layer] += weight * np.outer(x, x)
-    client.delta_moment[layer] += weight * reward * x
-    client.observations[layer] += 1

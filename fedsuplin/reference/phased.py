@@ -28,25 +28,25 @@ class Phase:
         self.counts, self.sums = np.zeros(plan.shape, int), np.zeros(plan.shape)
 
     def choose_arm(self, client: int) -> int:
-        """Return the lowest arm that the plan has left for this client, else its idle arm."""
+        """Return the lowest arm that the phase has left for this client, else its idle arm."""
         return int(next(iter(np.flatnonzero(self.left[client])), self.idle[client]))
 
     def observe(self, client: int, arm: int, reward: float) -> None:
-        """Count a pull and add its reward, unless the client is idle."""
+        """Count a pull of the phase and add its reward, unless the client is idle."""
         if self.left[client, arm]:
             self.left[client, arm] -= 1
             self.counts[client, arm] += 1
             self.sums[client, arm] += reward
 
     def is_over(self) -> bool:
-        """Return whether all planned pulls were made."""
+        """Return whether all planned pulls of the phase were made."""
         return not self.left.any()
 
 
 def play_phases(
     algorithm: Algorithm, problem: Problem, pulls: Iterator[Pull], tally: Tally
 ) -> None:
-    """Play pulls with a phased policy; the last pull of a phase begins the next one.
+    """Play the twin with a phased policy; the last pull of a phase begins the next one.
 
     In PE each client has phases of its own, in Fed-PE all clients have the same.
     """
@@ -71,7 +71,7 @@ def play_phases(
 
 
 def iterate_elimination_phases(algorithm: Algorithm, arms: Floats) -> Iterator[Phase]:
-    """Yield the phases ℓ = 1, 2, … of PE for one client, with ε = 2^-ℓ.
+    """Yield the twin's phases ℓ = 1, 2, … of PE for one client, with ε = 2^-ℓ.
 
     With a G-optimal design π over the arms left, and g its largest ‖x‖² in V(π)⁻¹, arm a is pulled
     ⌈2gπ(a)/ε² · σ² ln(Kℓ(ℓ+1)/δ)⌉ times. θ̂ comes from these pulls alone. Every arm more than 2ε
@@ -90,7 +90,7 @@ def iterate_elimination_phases(algorithm: Algorithm, arms: Floats) -> Iterator[P
 
 
 def plan_elimination(algorithm: Algorithm, arms: Floats, phase_number: int) -> Floats:
-    """Return the pulls of each arm left: 0 where π(a) = 0, else at least 1.
+    """Return the pulls of each arm left in a phase of the twin's PE: 0 where π(a) = 0, else ≥ 1.
 
     If only zero vectors are left, nothing can be learnt, and the first is pulled forever.
     """
@@ -110,7 +110,7 @@ def plan_elimination(algorithm: Algorithm, arms: Floats, phase_number: int) -> F
 def iterate_fed_pe_phases(
     algorithm: Algorithm, problem: Problem, traffic: Traffic
 ) -> Iterator[Phase]:
-    """Yield the phases p = 1, 2, … of Fed-PE, which all clients share. Each costs M.
+    """Yield the twin's phases p = 1, 2, … of Fed-PE, shared by all clients. Each costs M.
 
     The server solves the multi-client design π over the active arms. Client i pulls its active arm
     a ⌈π_{i,a} f_p⌉ times, f_p = K d 2^(p−1), and uploads its sums. The server fits θ̂_g for each
@@ -136,7 +136,7 @@ def iterate_fed_pe_phases(
 
 
 def group_arms(algorithm: Algorithm, problem: Problem) -> Counts:
-    """Return the group of each arm: one for all if they share θ, else one per arm.
+    """Return the group of each arm in the Fed-PE of the twin: one if they share θ, else one each.
 
     The policy may decide it; otherwise the problem does.
     """
@@ -149,7 +149,7 @@ def group_arms(algorithm: Algorithm, problem: Problem) -> Counts:
 def plan_fed_pe(
     algorithm: Algorithm, contexts: Floats, active: Flags, group: Counts, f: int
 ) -> Floats:
-    """Return the pulls of each client and arm: ⌈π_{i,a} f⌉.
+    """Return the pulls of each client and arm in the twin's phase of Fed-PE: ⌈π_{i,a} f⌉.
 
     A client with nothing to do pulls its lowest active arm once. If only zero vectors are left,
     each client pulls its lowest active arm forever.
@@ -167,7 +167,7 @@ def plan_fed_pe(
 def estimate_groups(
     algorithm: Algorithm, contexts: Floats, group: Counts, phase: Phase
 ) -> tuple[Floats, Floats]:
-    """Return r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺, clients × arms.
+    """Return r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺ after a Fed-PE phase of the twin.
 
     The number of phases is H = max(1, ⌈log2(1 + T_c/(K d))⌉).
     """
@@ -188,7 +188,7 @@ def estimate_groups(
 
 
 def charge_phase(traffic: Traffic, dim: int, group: Counts, phase: Phase, active: Flags) -> None:
-    """Count the traffic at the end of a phase.
+    """Count the twin's traffic at the end of a phase of Fed-PE.
 
     Each client sends V and b of each group in which it pulled. It receives those of all groups in
     which any client pulled, and its part of the next design, a number per active arm.
@@ -204,7 +204,7 @@ def charge_phase(traffic: Traffic, dim: int, group: Counts, phase: Phase, active
 
 
 def build_plugin_systems(planned: Any, n_clients: int, traffic: Traffic) -> list[Iterator[Phase]]:
-    """Return the phases that another phased policy plans: one series for all, or one per client."""
+    """Return the twin's phases under a plugin: one series for all clients, or one for each."""
 
     def system(clients: Counts) -> Iterator[Phase]:
         while True:
@@ -222,7 +222,7 @@ def build_plugin_systems(planned: Any, n_clients: int, traffic: Traffic) -> list
 
 
 def fit_least_squares(xs: Floats, counts: Counts, sums: Floats) -> tuple[Floats, Floats]:
-    """Fit θ̂ = V⁺ Σ x·(the sum of its rewards), V = Σ n x xᵀ, and return it with a root of V⁺.
+    """Fit θ̂ = V⁺ Σ x·(sum of its rewards) to the twin's phase; return it with a root of V⁺.
 
     Only the xs that were pulled count. With the rows √n x in B, V = BᵀB and V⁺ = B⁺B⁺ᵀ. So the
     root is B⁺, and computing it from B keeps twice the digits that V would leave.
@@ -235,5 +235,5 @@ def fit_least_squares(xs: Floats, counts: Counts, sums: Floats) -> tuple[Floats,
 
 
 def compute_noise_scale(algorithm: Algorithm) -> float:
-    """Return the σ of the formulas, times alpha_scale."""
+    """Return the σ in the formulas of the twin's phased policies, times alpha_scale."""
     return float(algorithm.noise.alpha_scale * algorithm.noise.noise_scale)

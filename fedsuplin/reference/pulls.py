@@ -53,13 +53,16 @@ class Tally:
         self.rows: list[tuple[Any, ...]] = []
 
     def draw_reward(self, pull: Pull, choice: int) -> float:
-        """Return mean + noise + corruption, and take the corruption from the budget left."""
+        """Return the reward of a pull of the twin: mean + noise + corruption.
+
+        The corruption is taken from the budget left.
+        """
         corrupted = min(max(pull.corruption[choice], -self.budget), self.budget)
         self.budget -= abs(corrupted)
         return float(pull.means[choice] + pull.noise + corrupted)
 
     def add_row(self, pull: Pull, choice: int, layer: int, reward: float, traffic: Traffic) -> None:
-        """Add the row of a pull, after the communication that it led to."""
+        """Add the row of a pull of the twin, after the communication that it led to."""
         self.regret += pull.means.max() - pull.means[choice]
         self.total += reward
         self.rows.append(
@@ -68,7 +71,7 @@ class Tally:
 
 
 def iterate_pulls(stream: Stream, length: int, n_arms: int) -> Iterator[Pull]:
-    """Yield the pulls of a stream, with the engine's d × lanes turned back into K × d."""
+    """Yield the pulls of a stream for the twin, turning the engine's d × lanes into K × d."""
     for start in range(0, length, CHUNK_PULLS):
         chunk = stream.take(min(CHUNK_PULLS, length - start))
         for t, client in enumerate(chunk.clients):

@@ -47,5 +47,5 @@ class Federation:
 
 
 def list_state_slots(client: ReferenceClient, axis: str) -> list[np.ndarray]:
-    """Return the state that a plugin gets as its last argument, in a list; empty if it has none."""
+    """Return the state that a twin's client holds for a plugin, in a list; empty if it has none."""
     return [client.state[axis]] if axis in client.state else []

@@ -14,13 +14,12 @@ from ..contracts.variant import Variant
 from ..simulation.preparing import choose_arrival, derive_decision_key, prepare_algorithm
 from .communication import communicate_async, communicate_by_push, communicate_sync
 from .decisions import (
-    add_observation,
     choose_by_optimism,
     choose_by_plugin,
     choose_by_s_lucb,
     draw_uniform,
-    weigh_observation,
 )
+from .observations import add_observation, weigh_observation
 from .phased import play_phases
 from .pulls import Pull, Tally, iterate_pulls
 from .state import Federation
@@ -84,7 +83,7 @@ def run_reference(
     horizon: int | None = None,
     **parameters: Any,
 ) -> ReferenceResult:
-    """Play an algorithm on a problem with NumPy, recording every pull.
+    """Play an algorithm on a problem with the NumPy twin, recording every pull.
 
     It plays what :func:`fedsuplin.run` plays, slowly, in code to be read beside the paper.
 
@@ -115,13 +114,13 @@ def run_reference(
     algorithm, length = prepare_algorithm(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, choose_arrival(algorithm, problem, length))
     tally = Tally(stream.budget)
-    play = play_phases if algorithm.kernel == "phased" else play_pulls
+    play = play_phases if algorithm.kernel == "phased" else play_twin
     play(algorithm, problem, iterate_pulls(stream, length, algorithm.n_arms), tally)
     return ReferenceResult(*(np.array(column) for column in zip(*tally.rows, strict=True)))
 
 
-def play_pulls(algorithm: Algorithm, problem: Problem, pulls: Iterator[Pull], tally: Tally) -> None:
-    """Play pulls with any policy but the phased ones: decide, observe, communicate."""
+def play_twin(algorithm: Algorithm, problem: Problem, pulls: Iterator[Pull], tally: Tally) -> None:
+    """Play the twin with any policy but the phased ones: decide, observe, communicate."""
     federation, key = Federation(algorithm), derive_decision_key(problem)
     decide = {"layered": choose_by_s_lucb, "optimism": choose_by_optimism, None: choose_by_plugin}[
         algorithm.kernel

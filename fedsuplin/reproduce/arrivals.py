@@ -33,7 +33,7 @@ class Arrivals(Experiment):
     record = "log"
 
     def describe_settings(self) -> dict[str, str]:
-        """Return problem and policies, in words."""
+        """Return problem, arrival patterns and policies of the experiment, in words."""
         return {
             "problem": PAPER_IN_WORDS,
             PRACTICAL: "the preset `practical` as it is: what the figure shows",
@@ -85,7 +85,7 @@ class Arrivals(Experiment):
         return figure
 
     def judge_claims(self, measured: Measured) -> list[Verdict]:
-        """Return the verdicts in each setting."""
+        """Return the verdicts on the arrival patterns, in each setting."""
         return [
             verdict
             for setting in measured.choices("setting")
@@ -94,7 +94,7 @@ class Arrivals(Experiment):
 
 
 def judge_setting(measured: Measured, setting: str) -> list[Verdict]:
-    """Return the verdicts on the claims of the paper and of its draft, in one setting."""
+    """Return the verdicts on the arrival patterns, of the paper and its draft, in one setting."""
 
     def of(what: str, pattern: str) -> Floats:
         return measured.values(what, setting=setting, pattern=pattern)

@@ -34,7 +34,7 @@ class Clients(Experiment):
     pulls_each: int = PAPER["horizon"] // PAPER["n_clients"]
 
     def describe_settings(self) -> dict[str, str]:
-        """Return problem and policies, in words."""
+        """Return problem, numbers of clients and policies of the experiment, in words."""
         return {
             "problem": f"d = 25, K = 20, {self.pulls_each:,} pulls per client "
             f"(T = M · {self.pulls_each:,}), M = {self.counts}, contexts uniform on the unit "
@@ -55,7 +55,7 @@ class Clients(Experiment):
         ]
 
     def make_problem(self, count: int) -> dict[str, Any]:
-        """Return the keywords of the problem with so many clients."""
+        """Return the keywords of the experiment's problem with so many clients."""
         return PAPER | {"n_clients": count, "horizon": count * self.pulls_each}
 
     def draw(self, measured: Measured) -> Figure:
@@ -84,7 +84,7 @@ class Clients(Experiment):
         return figure
 
     def judge_claims(self, measured: Measured) -> list[Verdict]:
-        """Return the verdicts on async and on sync."""
+        """Return the verdicts on the regret per client of async and of sync."""
         alone = measured.values("regret", policy=ALONE, M=1) / PAPER["n_clients"]
         found = []
         for policy in POLICIES:
@@ -120,7 +120,7 @@ class Clients(Experiment):
 
 
 def judge_falling(samples: list[Floats]) -> str:
-    """Return the outcome for the claim that each mean is below the one before.
+    """Return the outcome for the claim that regret falls with each larger number of clients.
 
     Other numbers of clients are other problems, so the seeds are not pairs.
     """

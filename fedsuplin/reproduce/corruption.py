@@ -13,7 +13,7 @@ from .experiment import PAPER, Case, Experiment, Measured
 from .figures import draw_guide, draw_points, finish_panel, make_panels
 from .fits import fit_exponents
 from .formatting import format_mean_error, format_number
-from .verdicts import HOLDS, Verdict, combine_outcomes, compute_difference
+from .verdicts import HOLDS, Verdict, combine_outcomes, compute_difference, judge_no_more
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ class Corruption(Experiment):
     )
 
     def describe_settings(self) -> dict[str, str]:
-        """Return problem and policies, in words."""
+        """Return problem, adversaries and policies of the experiment, in words."""
         return {
             "problem": "d = 25, K = 20, M = 20, T = 40 000; contexts uniform on the sphere, random "
             "arrivals, Gaussian noise of variance 0.01; "
@@ -56,7 +56,7 @@ class Corruption(Experiment):
         }
 
     def choose_budgets(self) -> tuple[int, ...]:
-        """Return the budgets C_p to run, for the size of the experiment."""
+        """Return the corruption budgets C_p to run, for the size of the experiment."""
         return (0, 30, 300) if self.size == "quick" else BUDGETS
 
     def list_cases(self) -> list[Case]:
@@ -127,23 +127,23 @@ class Corruption(Experiment):
 def make_case(
     adversary: str, policy: str, budget: int, keywords: dict[str, Any], problem: dict[str, Any]
 ) -> Case:
-    """Make one case of the experiment."""
+    """Make the case of a policy under one adversary, with one corruption budget."""
     labels = {"adversary": adversary, "policy": policy, "budget": budget}
     return Case(labels, keywords | {"noise_scale": PAPER["noise_scale"]}, problem)
 
 
 def get_regret(measured: Measured, adversary: str, policy: str, budget: int) -> Floats:
-    """Return the regret of one case, one number per seed."""
+    """Return the regret of a policy under an adversary at one corruption budget, one per seed."""
     return measured.values("regret", adversary=adversary, policy=policy, budget=budget)
 
 
 def list_budgets(measured: Measured) -> list[int]:
-    """Return the budgets that were run, lowest first."""
+    """Return the corruption budgets C_p that were run, lowest first."""
     return sorted(measured.choices("budget"))
 
 
 def format_by_budget(measured: Measured, adversary: str, policy: str) -> str:
-    """Return the regret at each budget, in words."""
+    """Return the regret of a policy at each corruption budget, in words."""
     return ", ".join(
         f"{format_mean_error(get_regret(measured, adversary, policy, each))} ({each})"
         for each in list_budgets(measured)
@@ -151,7 +151,7 @@ def format_by_budget(measured: Measured, adversary: str, policy: str) -> str:
 
 
 def judge_robustness(measured: Measured, adversary: str) -> Verdict:
-    """Return the verdict on whether robust has less regret than async at the largest budget."""
+    """Return the verdict on whether robust has less regret than async at the most corruption."""
     budgets = [budget for budget in list_budgets(measured) if budget]
     outcomes = [
         compute_difference(
@@ -174,7 +174,7 @@ def judge_robustness(measured: Measured, adversary: str) -> Verdict:
 
 
 def judge_at_most_linear(measured: Measured, adversary: str) -> Verdict:
-    """Return the verdict on whether the regret of robust grows no faster than C_p.
+    """Return the verdict on whether the regret of robust grows no faster than the corruption C_p.
 
     A line a + b C_p with a ≥ 0 grows like a power of at most 1 between any two C_p.
     """
@@ -207,14 +207,8 @@ def judge_at_most_linear(measured: Measured, adversary: str) -> Verdict:
     )
 
 
-def judge_no_more(first: Floats, second: Floats) -> str:
-    """Return the outcome for the claim that the first mean is no more than the second."""
-    apart = compute_difference(first, second)
-    return HOLDS if apart.high <= 0 else apart.less
-
-
 def judge_zero_budget(measured: Measured) -> Verdict:
-    """Return the verdict on whether robust with C_p = 0 has no more regret than async."""
+    """Return the verdict on whether robust, at corruption 0, has no more regret than async."""
     robust = get_regret(measured, NO_ADVERSARY, ROBUST, 0)
     plain = get_regret(measured, next(iter(ADVERSARIES)), ASYNC, 0)
     return Verdict(
@@ -228,7 +222,10 @@ def judge_zero_budget(measured: Measured) -> Verdict:
 
 
 def judge_readiness(measured: Measured) -> Verdict:
-    """Return the verdict on whether robust, not attacked, has no more regret than async."""
+    """Return the verdict on whether robust, ready for corruption, costs nothing without it.
+
+    Given a C_p that is never spent, it should have no more regret than async.
+    """
     budgets, plain = list_budgets(measured), get_regret(measured, next(iter(ADVERSARIES)), ASYNC, 0)
     return Verdict(
         "given a C_p that is never spent, robust has no more regret than async",

@@ -67,7 +67,7 @@ class Case:
     """How many seeds, where a long run has fewer than the experiment; `Options.seeds` wins."""
 
     def make_point(self, seed: int, record: str | None) -> Point:
-        """Make the point of a sweep that runs this case with one seed."""
+        """Make the point of a sweep that runs this case of an experiment with one seed."""
         return Point(self.policy, {"name": "synthetic"} | self.problem, seed, record)
 
 
@@ -92,7 +92,7 @@ class Measured:
         self.labels = list(labels)
 
     def _find(self, labels: dict[str, Any]) -> list[int]:
-        """Return the numbers of the runs with these labels; raise KeyError if there are none."""
+        """Return the numbers of an experiment's runs with these labels; raise KeyError if none."""
         found = [
             at
             for at, row in enumerate(self.rows)
@@ -103,20 +103,20 @@ class Measured:
         return found
 
     def values(self, what: str, **labels: Any) -> Floats:
-        """Return the final values of a measure, one per seed, in the order of the seeds."""
+        """Return the final values of a measure in an experiment, one per seed, in their order."""
         return np.array([self.rows[at][what] for at in self._find(labels)], float)
 
     def curve(self, what: str, **labels: Any) -> tuple[AnyArray, Floats]:
-        """Return the recorded pulls, and a measure as seeds × pulls."""
+        """Return the recorded pulls of a case of an experiment, and a measure as seeds × pulls."""
         found = [curve for at in self._find(labels) if (curve := self.curves[at]) is not None]
         return found[0]["pulls"], np.array([curve[what] for curve in found], float)
 
     def choices(self, label: str) -> list[Any]:
-        """Return the values of a label, in the order of the cases."""
+        """Return the values of a label in an experiment, in the order of the cases."""
         return list(dict.fromkeys(row[label] for row in self.rows))
 
     def summarise(self, measures: Sequence[str]) -> list[dict[str, Any]]:
-        """Return mean and standard error over the seeds, one row per case and measure."""
+        """Return an experiment's means and standard errors, one row per case and measure."""
         cases = dict.fromkeys(tuple(row[name] for name in self.labels) for row in self.rows)
         rows = []
         for case in cases:
@@ -162,39 +162,39 @@ class Experiment(ABC):
         self.n_seeds = options.seeds or self.seeds[options.size]
 
     def explain_missing(self) -> str | None:
-        """Return what the user has to provide before it can run, None if there is nothing."""
+        """Return what the user has to provide before the experiment can run, None if nothing."""
         return None
 
     @abstractmethod
     def describe_settings(self) -> dict[str, str]:
-        """Return all that a reader needs to repeat it, in words."""
+        """Return all that a reader needs to repeat the experiment, in words."""
         ...
 
     @abstractmethod
     def list_cases(self) -> list[Case]:
-        """Return the cases to run."""
+        """Return the cases of the experiment."""
         ...
 
     @abstractmethod
     def draw(self, measured: Measured) -> Figure:
-        """Draw what was measured."""
+        """Draw what the experiment measured."""
         ...
 
     @abstractmethod
     def judge_claims(self, measured: Measured) -> list[Verdict]:
-        """Return a verdict on each claim."""
+        """Return a verdict on each claim that the experiment is about."""
         ...
 
     # --- the same for all experiments --------------------------------------------------------
 
     def list_seeds(self, case: Case) -> range:
-        """Return the seeds of a case."""
+        """Return the seeds of a case of the experiment."""
         return range(self.options.seeds or case.seeds or self.n_seeds)
 
     def run(
         self, folder: Path, progress: Callable[[SweepProgress], None] | None = None, **where: Any
     ) -> SweepResult:
-        """Run every case with every seed, and keep each run in the folder when it ends."""
+        """Run every case of the experiment with every seed, and keep each run in the folder."""
         points = [
             case.make_point(seed, self.record)
             for case in self.list_cases()
@@ -204,7 +204,7 @@ class Experiment(ABC):
         return sweep_points(list(distinct.values()), folder=folder, progress=progress, **where)
 
     def collect(self, found: SweepResult) -> Measured:
-        """Return the runs of a complete sweep with the labels of their cases."""
+        """Return the runs of the experiment's complete sweep with the labels of their cases."""
         at = {point.key: number for number, point in enumerate(found.points)}
         rows, curves = [], []
         for case in self.list_cases():
@@ -221,7 +221,7 @@ class Experiment(ABC):
         return Measured(rows, curves, list(self.list_cases()[0].labels))
 
     def report(self, found: SweepResult, folder: Path) -> Outcome:
-        """Write data, figure and verdicts of a complete sweep into the folder."""
+        """Write data, figure and verdicts of the experiment's complete sweep into the folder."""
         measured = self.collect(found)
         verdicts = self.judge_claims(measured)
         figure = self.draw(measured)

@@ -19,7 +19,7 @@ WIDTHS = {1: 7.5, 2: 13.0, 3: 17.0}
 
 
 def make_panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """Make a figure with n panels side by side, in one row or several."""
+    """Make the figure of an experiment, with n panels side by side, in one row or several."""
     columns = -(-n // rows)
     figure = make_figure((WIDTHS[columns], HEIGHT * rows))
     figure.suptitle(title, fontsize=12)
@@ -30,7 +30,10 @@ def make_panels(title: str, n: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def draw_curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str) -> None:
-    """Draw the mean over seeds (values are seeds × x) with its 95 % confidence band."""
+    """Draw a curve into an experiment's figure: the mean over seeds with its 95 % band.
+
+    `values` are seeds × x.
+    """
     mean, half, style = values.mean(axis=0), compute_confidence_band(values), choose_style(number)
     every = max(1, len(x) // 8)
     axes.plot(
@@ -46,21 +49,27 @@ def draw_curve(axes: Axes, x: Floats, values: Floats, *, number: int, label: str
 
 
 def draw_points(axes: Axes, x: Any, values: list[Floats], *, number: int, label: str) -> None:
-    """Draw means over seeds (one array per x) with their 95 % confidence intervals."""
+    """Draw points into an experiment's figure: means over seeds with 95 % intervals.
+
+    `values` has one array over the seeds for each x.
+    """
     means = [each.mean() for each in values]
     halves = [compute_confidence_band(each[:, None])[0] for each in values]
     draw_means(axes, x, means, halves, label=label, number=number)
 
 
 def draw_guide(axes: Axes, x: Any, y: Any, *, label: str) -> None:
-    """Draw a line to compare with, such as a bound or a slope."""
+    """Draw a line to compare with into an experiment's figure, such as a bound or a slope."""
     axes.plot(x, y, label=label, color=GREY, linestyle=(0, (5, 3)), linewidth=1.1, zorder=1)
 
 
 def finish_panel(
     axes: Axes, *, title: str, x: str, y: str, log: str = "", legend: Corner | None = "best"
 ) -> None:
-    """Add title, axis labels, scales ("x", "y" or "xy" are logarithmic) and legend."""
+    """Add title, axis labels, scales and legend to a panel of an experiment's figure.
+
+    `log` names the logarithmic scales: "x", "y" or "xy".
+    """
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         if name in log:
             axes.set(**{f"{name}scale": "log"})

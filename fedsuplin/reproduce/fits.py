@@ -10,7 +10,7 @@ from .._shared.arrays import Floats
 
 
 def fit_exponents(x: Sequence[float], values: Sequence[Floats]) -> Floats:
-    """Return p of the best-fitting power law values ∝ x^p, one number per seed.
+    """Return p of the power law values ∝ x^p that fits an experiment best, one per seed.
 
     `values` has one array over the seeds for each x.
 
@@ -23,7 +23,9 @@ def fit_exponents(x: Sequence[float], values: Sequence[Floats]) -> Floats:
 
 
 def fit_line(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> tuple[float, float]:
-    """Return slope and R² of the best-fitting straight line; R² is 1 where y is constant.
+    """Return slope and R² of the straight line that fits an experiment's means best.
+
+    R² is 1 where y is constant.
 
     >>> [round(value, 6) for value in fit_line([1, 2, 3], [5, 7, 9])]
     [2.0, 1.0]

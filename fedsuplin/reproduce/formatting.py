@@ -9,7 +9,9 @@ from .._shared.statistics import compute_standard_error
 
 
 def format_mean_error(values: Floats) -> str:
-    """Return mean ± standard error, to the first digit of the error.
+    """Return mean ± standard error over seeds as text, for an experiment's verdicts and pages.
+
+    It goes to the first digit of the error.
 
     >>> import numpy as np
     >>> format_mean_error(np.array([1230.0, 1250.0])), format_mean_error(np.array([0.5, 0.53]))
@@ -19,7 +21,7 @@ def format_mean_error(values: Floats) -> str:
 
 
 def format_with_error(mean: float, error: float) -> str:
-    """Return a mean ± its error, to the first digit of the error."""
+    """Return a mean ± its error as text for verdicts and pages, to the first digit of the error."""
     if not error > 0:  # the same for every seed, or one seed only
         return format_number(mean)
     digits = max(0, -math.floor(math.log10(error)))
@@ -27,7 +29,7 @@ def format_with_error(mean: float, error: float) -> str:
 
 
 def format_number(value: float, *, sign: bool = False) -> str:
-    """Return a number with three digits or, from 1000 on, as a whole number.
+    """Return a number as text for verdicts and pages: three digits, or whole from 1000 on.
 
     >>> format_number(12345.6), format_number(0.01234), format_number(3.0, sign=True)
     ('12,346', '0.0123', '+3')

@@ -44,7 +44,7 @@ blockquote { margin: 0.5rem 0; padding-left: 1rem; border-left: 3px solid #0072b
 def write_html_page(
     path: Path, outcomes: Sequence[Outcome], options: Options, order: Sequence[str] = ()
 ) -> Path:
-    """Write the page: these outcomes, and the parts in `order` that earlier starts left."""
+    """Write the HTML page: these outcomes, and the parts in `order` that earlier starts left."""
     parts = collect_parts(path.parent, outcomes, order)
     facts = describe_circumstances(outcomes, options)
     new = {outcome.experiment.name for outcome in outcomes}
@@ -81,7 +81,7 @@ class PagePart:
 def collect_parts(
     folder: Path, outcomes: Sequence[Outcome], order: Sequence[str]
 ) -> dict[str, PagePart]:
-    """Return the parts of the page by experiment, in order, and keep the new ones.
+    """Return the parts of the HTML page by experiment, in order, and keep the new ones.
 
     A part is kept beside its data, so that a later page about other experiments has it too.
     """
@@ -97,13 +97,13 @@ def collect_parts(
 
 
 def write_part(path: Path, part: PagePart) -> None:
-    """Write a part of the page to its file."""
+    """Write a part of the HTML page to its file."""
     with open_atomically(path, encoding="utf-8") as file:
         file.write(f"{part.line}\n{part.section}")
 
 
 def read_part(path: Path) -> PagePart | None:
-    """Read a part of the page; None if there is no such file."""
+    """Read a part of the HTML page; None if there is no such file."""
     if not path.is_file():
         return None
     line, _, rest = path.read_text(encoding="utf-8").partition("\n")
@@ -111,13 +111,13 @@ def read_part(path: Path) -> PagePart | None:
 
 
 def format_overview(parts: Iterable[PagePart]) -> str:
-    """Return the table of experiments at the top of the page."""
+    """Return the table of experiments at the top of the HTML page."""
     rows = "".join(part.line for part in parts)
     return f"<table><tr><th>experiment</th><th>claims</th></tr>{rows}</table>"
 
 
 def format_overview_row(outcome: Outcome) -> str:
-    """Return the row of an experiment in the overview: a link and how many claims hold."""
+    """Return an experiment's row in the overview of the HTML page: a link and its counts."""
     link = f'<a href="#{outcome.experiment.name}">{escape_html(outcome.experiment.title)}</a>'
     counts = ", ".join(
         f'<span class="{MARKS[which][1]}">{n} {which}</span>'
@@ -128,7 +128,7 @@ def format_overview_row(outcome: Outcome) -> str:
 
 
 def format_section(outcome: Outcome) -> str:
-    """Return the section of an experiment: figure, verdicts, settings and means."""
+    """Return the section of an experiment as HTML: figure, verdicts, settings and means."""
     experiment = outcome.experiment
     title, statement = escape_html(experiment.title), escape_html(experiment.statement)
     head = f'<h2 id="{experiment.name}">{title}</h2><blockquote>{statement}</blockquote>'
@@ -146,7 +146,7 @@ def format_section(outcome: Outcome) -> str:
 
 
 def embed_figure(outcome: Outcome) -> str:
-    """Return the figure of an experiment as an image with the SVG inside."""
+    """Return the figure of an experiment as an HTML image with the SVG inside."""
     drawn = next(file for file in outcome.files if file.suffix == ".svg")
     data = base64.b64encode(drawn.read_bytes()).decode()
     title = escape_html(outcome.experiment.title)
@@ -154,7 +154,7 @@ def embed_figure(outcome: Outcome) -> str:
 
 
 def format_verdict_table(verdicts: Iterable[Verdict]) -> str:
-    """Return the table of verdicts, one row per claim."""
+    """Return the table of verdicts as HTML, one row per claim."""
     rows = []
     for verdict in verdicts:
         mark, look = MARKS[verdict.outcome]
@@ -168,6 +168,6 @@ def format_verdict_table(verdicts: Iterable[Verdict]) -> str:
 
 
 def format_mean_table(experiment: Experiment, measured: Measured) -> str:
-    """Return the table of means over the seeds, one row per case."""
+    """Return the table of means over the seeds as HTML, one row per case."""
     heads, cases = tabulate_means(experiment, measured)
     return format_table(heads, ([*map(escape_html, case), *numbers] for case, numbers in cases))

@@ -24,7 +24,7 @@ VERDICT_HEADS = ("claim", "whose", "setting", "measured, mean ± standard error"
 
 
 def write_markdown_page(path: Path, outcomes: Sequence[Outcome], options: Options) -> Path:
-    """Write the page, and each figure as NAME.png in a folder named as the page."""
+    """Write the Markdown page, and each figure as NAME.png in a folder named as the page."""
     folder = path.with_suffix("")
     facts = describe_circumstances(outcomes, options)
     shown = path.name if path.is_absolute() else path
@@ -49,7 +49,7 @@ this page; [the paper's claims](reproduction.md) explains the results.
 
 
 def format_overview_row(outcome: Outcome) -> list[str]:
-    """Return the row of an experiment in the overview: a link and how many claims hold."""
+    """Return an experiment's row in the overview of the Markdown page: a link and its counts."""
     link = f"[{outcome.experiment.title}](#{make_anchor(outcome.experiment.title)})"
     if outcome.measured is None:
         return [link, explain_no_verdicts(outcome), "", ""]
@@ -57,12 +57,12 @@ def format_overview_row(outcome: Outcome) -> list[str]:
 
 
 def make_anchor(title: str) -> str:
-    """Return the anchor of a heading, as GitHub and the site make it."""
+    """Return the anchor of a heading of the Markdown page, as GitHub and the site make it."""
     return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
 
 
 def format_section(outcome: Outcome, folder: Path) -> str:
-    """Return the section of an experiment, and save its figure into the folder."""
+    """Return the section of an experiment as Markdown, and save its figure into the folder."""
     experiment, measured = outcome.experiment, outcome.measured
     head = f"## {experiment.title}\n\n> {experiment.statement}\n"
     if measured is None:
@@ -96,7 +96,7 @@ def format_section(outcome: Outcome, folder: Path) -> str:
 
 
 def save_small_figure(experiment: Experiment, measured: Measured, folder: Path) -> Path:
-    """Save the figure of an experiment as a PNG of few pixels, and return its path."""
+    """Save an experiment's figure for the Markdown page as a small PNG, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{experiment.name}.png"
     with open_atomically(path, "wb") as file:
@@ -105,6 +105,6 @@ def save_small_figure(experiment: Experiment, measured: Measured, folder: Path) 
 
 
 def format_mean_table(experiment: Experiment, measured: Measured) -> str:
-    """Return the table of means as Markdown."""
+    """Return the table of means over the seeds as Markdown, one row per case."""
     heads, cases = tabulate_means(experiment, measured)
     return format_markdown_table(heads, ([*case, *numbers] for case, numbers in cases))

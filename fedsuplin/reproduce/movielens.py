@@ -42,7 +42,7 @@ class MovieLens(Experiment):
     pulls_each = {"quick": 300, "normal": 2000, "full": 10_000}
 
     def explain_missing(self) -> str | None:
-        """Return how to get a MovieLens release, None if one was given."""
+        """Return how to get the MovieLens release that the experiment needs, None if given."""
         if self.options.movielens is not None:
             return None
         return (
@@ -52,7 +52,10 @@ class MovieLens(Experiment):
 
     @functools.cached_property
     def release(self) -> dict[str, Any]:
-        """Keywords of the problem: the paper's users and dimension, if the release has enough."""
+        """Keywords of the experiment's problem: the paper's users and dimension, if it can be.
+
+        A release may have too few users or words for that.
+        """
         folder = str(self.options.movielens)
         smallest = MovieLensProblem(folder, dim=1, most_active=PAPER_USERS)
         chosen: dict[str, Any] = {"folder": folder, "dim": min(PAPER_DIM, smallest.n_words - 1)}
@@ -63,7 +66,7 @@ class MovieLens(Experiment):
         return chosen
 
     def describe_settings(self) -> dict[str, str]:
-        """Return data, rounds and policies, in words."""
+        """Return data, rounds and policies of the experiment, in words."""
         problem = MovieLensProblem(**self.release)
         most = "most_active" in self.release
         which = (
@@ -94,7 +97,7 @@ class MovieLens(Experiment):
         ]
 
     def make_problem(self, count: int) -> dict[str, Any]:
-        """Return the keywords of the problem with so many users."""
+        """Return the keywords of the experiment's problem with so many users."""
         return {
             "name": "movielens",
             **self.release,
@@ -103,7 +106,7 @@ class MovieLens(Experiment):
         }
 
     def collect(self, found: SweepResult) -> Measured:
-        """Return the runs, with the reward relative to random play as `ratio`.
+        """Return the experiment's runs, with the reward relative to random play as `ratio`.
 
         One arm pays 1 in each round, so random play has `pulls − uniform_regret`.
         """
@@ -201,7 +204,7 @@ class MovieLens(Experiment):
 
 
 def compute_ratio_after(measured: Measured, policy: str, count: int, rounds: int) -> Floats:
-    """Return the normalised reward after so many rounds per client, one number per seed.
+    """Return the reward on MovieLens relative to random play after so many rounds, per seed.
 
     It is read at the nearest recorded pull.
     """

@@ -21,7 +21,7 @@ MARKS = {HOLDS: ("✓", "good"), FAILS: ("✗", "bad"), OPEN: ("?", "open")}
 
 
 def describe_circumstances(outcomes: Sequence[Outcome], options: Options) -> dict[str, str]:
-    """Return command, versions, machine and time, in words."""
+    """Return command, versions, machine and time in words, as the content of both pages."""
     names = " ".join(outcome.experiment.name for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     return {
@@ -35,12 +35,12 @@ def describe_circumstances(outcomes: Sequence[Outcome], options: Options) -> dic
 
 
 def format_command(experiment: Experiment) -> str:
-    """Return the command that runs one experiment."""
+    """Return the command that runs one experiment, as both pages show it."""
     return f"fedsuplin reproduce {experiment.name}{format_flags(experiment.options)}"
 
 
 def format_flags(options: Options) -> str:
-    """Return options as they stand on the command line."""
+    """Return options as they stand on the command line that both pages show."""
     size = "" if options.size == "normal" else f" --{options.size}"
     seeds = "" if options.seeds is None else f" --seeds {options.seeds}"
     movielens = "" if options.movielens is None else f" --movielens {options.movielens.name}"
@@ -48,7 +48,7 @@ def format_flags(options: Options) -> str:
 
 
 def explain_no_verdicts(outcome: Outcome) -> str:
-    """Return why an experiment has no verdicts."""
+    """Return why an experiment has no verdicts, as both pages say it."""
     if outcome.missing is not None:
         return f"not run: {outcome.missing}"
     failed = outcome.sweep.failed
@@ -58,14 +58,17 @@ def explain_no_verdicts(outcome: Outcome) -> str:
 
 
 def count_outcomes(outcome: Outcome) -> dict[str, int]:
-    """Return how many claims of an experiment hold, do not hold, or are not decided."""
+    """Return how many claims of an experiment hold, fail or stay open, for both pages."""
     return {which: sum(each.outcome == which for each in outcome.verdicts) for which in MARKS}
 
 
 def tabulate_means(
     experiment: Experiment, measured: Measured
 ) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
-    """Return the heads and rows of the table of means: one row per case, labels and numbers."""
+    """Return heads and rows of the table of means that both pages have, one row per case.
+
+    A row has labels and numbers.
+    """
     labels, measures = measured.labels, experiment.measures
     cases: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in measured.summarise(measures):
@@ -79,6 +82,6 @@ def tabulate_means(
 
 
 def format_label(value: Any) -> str:
-    """Return the label of a case as text."""
+    """Return the label of a case as text for the table of means on both pages."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return format_number(value) if is_number else str(value)

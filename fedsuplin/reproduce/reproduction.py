@@ -103,7 +103,7 @@ def reproduce(
 
 
 def choose_experiments(names: str | Sequence[str]) -> list[str]:
-    """Return the chosen names in the order of the paper; raise UnknownName for others."""
+    """Return the names of a reproduction's experiments in the paper's order, refusing others."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name != "all" and name not in EXPERIMENTS:
@@ -114,7 +114,7 @@ def choose_experiments(names: str | Sequence[str]) -> list[str]:
 
 
 def check_any_can_run(experiments: Sequence[Experiment]) -> None:
-    """Check that at least one experiment can run; the page has the reasons for the others."""
+    """Check that a reproduction has an experiment that can run; the page says why others can't."""
     missing = {experiment.name: experiment.explain_missing() for experiment in experiments}
     if all(missing.values()):
         raise InvalidInput(
@@ -123,7 +123,7 @@ def check_any_can_run(experiments: Sequence[Experiment]) -> None:
 
 
 def check_extras() -> None:
-    """Check that the packages that all experiments need are installed, before anything runs."""
+    """Check that the packages of a reproduction are installed, before any experiment runs."""
     missing = [name for name in ("joblib", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtra(
@@ -132,7 +132,7 @@ def check_extras() -> None:
 
 
 def run_experiment(experiment: Experiment, folder: Path, progress: Any, **where: Any) -> Outcome:
-    """Run one experiment, and write its files if all of its runs ended well."""
+    """Run one experiment of a reproduction, and write its files if all of its runs ended well."""
     missing = experiment.explain_missing()
     if missing is not None:
         return Outcome(experiment, SweepResult([], [], [], ()), missing=missing)

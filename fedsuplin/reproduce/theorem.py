@@ -41,7 +41,7 @@ class Theorem(Experiment):
     )
 
     def describe_settings(self) -> dict[str, str]:
-        """Return problem and policies, in words."""
+        """Return problem and policies for Theorems 1 and 2, in words."""
         return {
             "problem": "d = 8, K = 8, M = 4; contexts uniform on the sphere (easier than the "
             "adversarial ones of the theorems), Gaussian noise with sd σ = 0.1 or σ = 1; random "
@@ -56,7 +56,7 @@ class Theorem(Experiment):
         }
 
     def choose_horizons(self) -> list[int]:
-        """Return the horizons to run, two per decade."""
+        """Return the horizons at which to measure the theorems, two per decade."""
         return [T for e in range(4, 9) for T in (10**e, 3 * 10**e) if LONGEST[self.size] >= T]
 
     def list_cases(self) -> list[Case]:
@@ -142,7 +142,7 @@ class Theorem(Experiment):
 
 
 def list_horizons(measured: Measured) -> list[int]:
-    """Return the horizons that were run, shortest first."""
+    """Return the horizons at which the theorems were measured, shortest first."""
     return sorted(measured.choices("horizon"))
 
 
@@ -159,22 +159,22 @@ class HorizonRuns:
         self.algorithm = make(policy, **SMALL, horizon=horizon, preset="theory", noise_scale=sigma)
 
     def get_bound(self, what: str) -> Bound:
-        """Return the bound of the paper's Table 1 for "regret" or "communication"."""
+        """Return the theorem's bound on "regret" or "communication"."""
         bound: Bound = getattr(self.algorithm.claim, what)
         return bound
 
     def compute_bound(self, what: str) -> float:
-        """Return the value of a bound, with the constant 1."""
+        """Return the value of the theorem's bound, with the constant 1."""
         return self.get_bound(what)(self.algorithm.setting)
 
 
 def keep_decades(found: list[HorizonRuns]) -> list[HorizonRuns]:
-    """Return the longest horizon, a tenth of it, and so on, shortest first."""
+    """Return the longest horizon of a theorem's runs, a tenth of it, and so on, shortest first."""
     return [each for each in found if math.log10(found[-1].T / each.T).is_integer()]
 
 
 def format_by_horizon(found: list[HorizonRuns], what: str) -> str:
-    """Return a measure at each decade of the horizon, in words."""
+    """Return a measure of a theorem's runs at each decade of the horizon, in words."""
     return ", ".join(
         f"{format_mean_error(getattr(each, what))} ({format_compact(each.T)})"
         for each in keep_decades(found)
@@ -182,13 +182,16 @@ def format_by_horizon(found: list[HorizonRuns], what: str) -> str:
 
 
 def keep_common_seeds(found: list[HorizonRuns], what: str) -> list[Floats]:
-    """Return a measure for the seeds that all horizons have: longer ones have fewer."""
+    """Return a measure for the seeds that all horizons of a theorem's runs have.
+
+    Longer ones have fewer.
+    """
     n = min(len(each.regret) for each in found)
     return [getattr(each, what)[:n] for each in found]
 
 
 def judge_regret_growth(found: list[HorizonRuns]) -> Verdict:
-    """Return the verdict on whether R_T grows no faster than √T."""
+    """Return the verdict on whether R_T grows no faster than √T, as in the theorems."""
     before, last = keep_decades(found)[-2:]
     powers = fit_exponents([before.T, last.T], keep_common_seeds([before, last], "regret"))
     return Verdict(
@@ -203,7 +206,7 @@ def judge_regret_growth(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_regret_bound(found: list[HorizonRuns]) -> Verdict:
-    """Return the verdict on whether R_T is below its bound with the constant 1."""
+    """Return the verdict on whether R_T is below its theorem's bound with the constant 1."""
     shares = [each.regret.mean() / each.compute_bound("regret") for each in found]
     return Verdict(
         f"R_T is below {found[0].get_bound('regret').text} with the constant 1, at every T",
@@ -216,7 +219,7 @@ def judge_regret_bound(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_logarithmic(found: list[HorizonRuns]) -> Verdict:
-    """Return the verdict on whether communication grows like log T.
+    """Return the verdict on whether communication grows like log T, as in the theorem.
 
     It must be a straight line in ln T. log² T looks like one too, but would grow faster in the
     last decade.
@@ -247,7 +250,7 @@ def judge_logarithmic(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_constant(found: list[HorizonRuns]) -> Verdict:
-    """Return the verdict on whether communication does not depend on T."""
+    """Return the verdict on whether communication does not depend on T, as in the theorem."""
     before, last = keep_decades(found)[-2:]
     first, second = keep_common_seeds([before, last], "communication")
     logarithmic = first.mean() * (math.log(last.T) / math.log(before.T) - 1)
@@ -263,7 +266,7 @@ def judge_constant(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_communication_bound(found: list[HorizonRuns]) -> Verdict:
-    """Return the verdict on whether communication is below its bound with the constant 1."""
+    """Return the verdict on whether communication is below its theorem's bound, constant 1."""
     shares = [each.communication.mean() / each.compute_bound("communication") for each in found]
     return Verdict(
         f"communication is below {found[0].get_bound('communication').text} with the constant 1, "
@@ -277,7 +280,7 @@ def judge_communication_bound(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_proof_bound(found: list[HorizonRuns]) -> Verdict:
-    """Return the verdict on whether communication is below the bound of the proof.
+    """Return the verdict on whether communication is below the bound of the theorem's proof.
 
     That is 2(M + 1/C) in each of d log₂(1 + T/d) epochs of each of S + 1 layers.
     """
@@ -297,7 +300,7 @@ def judge_proof_bound(found: list[HorizonRuns]) -> Verdict:
 
 
 def judge_layers_reached(last: HorizonRuns) -> Verdict:
-    """Return the verdict on whether the horizon suffices to reach the layers past the first.
+    """Return the verdict on whether a theorem's horizon suffices to get past the first layer.
 
     With contexts from every direction, the widths of layer 0 reach their target after
     d (α_0/w̄_0)² pulls.

@@ -45,7 +45,7 @@ class Tradeoff(Experiment):
         ).trigger.D
 
     def describe_settings(self) -> dict[str, str]:
-        """Return problem and policies, in words."""
+        """Return problem, thresholds and policies of the trade-off, in words."""
         return {
             "problem": PAPER_IN_WORDS,
             "async": f"preset `practical` with C = {format_list(self.thresholds_c)} "
@@ -177,11 +177,14 @@ class Tradeoff(Experiment):
 
 
 def format_list(values: Iterable[float]) -> str:
-    """Return numbers as a list in words."""
+    """Return the thresholds of the trade-off as a list in words."""
     return ", ".join(f"{value:g}" for value in values)
 
 
 def format_percent(found: Difference) -> str:
-    """Return a difference of logarithms as a percentage, with its interval."""
+    """Return how far two trade-offs are apart, a difference of ln regret, as a percentage.
+
+    Its interval is in brackets.
+    """
     mean, low, high = (100 * np.expm1(value) for value in (found.mean, found.low, found.high))
     return f"{mean:+.0f} % [{low:+.0f}, {high:+.0f}]"

@@ -34,7 +34,7 @@ class VarianceAdaptive(Experiment):
     )
 
     def describe_settings(self) -> dict[str, str]:
-        """Return problem and policies, in words."""
+        """Return problem, noise and policies of the experiment, in words."""
         levels = ", ".join(f"{level:g}" for level in self.choose_levels())
         return {
             "problem": "d = 25, K = 20, M = 20, T = 40 000; contexts uniform on the sphere, random "
@@ -134,22 +134,22 @@ class VarianceAdaptive(Experiment):
 
 
 def compute_total_variance(level: float) -> float:
-    """Return Σσ_t² on average, for σ_t uniform on [0, level]."""
+    """Return the total variance Σσ_t² on average, for σ_t uniform on [0, level]."""
     return float(PAPER["horizon"] * level**2 / 3)
 
 
 def compute_root(level: float) -> float:
-    """Return √(d Σσ_t²)."""
+    """Return √(d Σσ_t²), which the regret of variance should follow."""
     return math.sqrt(PAPER["dim"] * compute_total_variance(level))
 
 
 def list_levels(measured: Measured) -> list[float]:
-    """Return the noise levels that were run, lowest first."""
+    """Return the noise levels at which variance was run, lowest first."""
     return sorted(measured.choices("sigma_max"))
 
 
 def format_level(level: float) -> str:
-    """Return the setting of a verdict at one noise level."""
+    """Return the setting of a verdict on variance at one noise level."""
     return f"practical, Σσ_t² = {format_number(compute_total_variance(level))}"
 
 
@@ -203,7 +203,7 @@ def judge_like_root(measured: Measured, levels: list[float]) -> Verdict:
 
 
 def judge_no_gain(measured: Measured, levels: list[float]) -> Verdict:
-    """Return the verdict on whether async with R alone gains nothing from less noise."""
+    """Return the verdict on whether async with R alone gains nothing from less variance."""
     low, high = (
         measured.values("regret", player=BLIND, sigma_max=level)
         for level in (levels[0], levels[-1])

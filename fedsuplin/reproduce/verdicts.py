@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def less(self) -> str:
-        """The outcome for the claim that the first mean is less than the second."""
+        """The verdict's outcome for the claim that the first mean is less than the second."""
         return HOLDS if self.high < 0 else FAILS if self.low > 0 else OPEN
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Difference:
 
 
 def compute_difference(first: Floats, second: Floats, *, paired: bool = True) -> Difference:
-    """Return the difference of two means, first minus second.
+    """Return the difference of two means that a verdict is about, first minus second.
 
     `paired` means that the same seeds are the same problems, whose spread then cancels.
 
@@ -74,7 +74,7 @@ def compute_difference(first: Floats, second: Floats, *, paired: bool = True) ->
 
 
 def compute_welch_half_width(first: Floats, second: Floats) -> float:
-    """Return half the width of Welch's interval for a difference of means.
+    """Return half the width of Welch's interval for the difference that a verdict is about.
 
     The two samples are independent and may spread differently.
     """
@@ -86,10 +86,16 @@ def compute_welch_half_width(first: Floats, second: Floats) -> float:
 
 
 def combine_outcomes(outcomes: Sequence[str]) -> str:
-    """Return the outcome of a claim of several parts: it holds if all do, and fails with one."""
+    """Return the verdict on a claim of several parts: it holds if all do, and fails with one."""
     return FAILS if FAILS in outcomes else OPEN if OPEN in outcomes else HOLDS
 
 
 def judge(holds: bool) -> str:
-    """Return the outcome for means so far from each other that no interval is needed."""
+    """Return the verdict on means so far from each other that no interval is needed."""
     return HOLDS if holds else FAILS
+
+
+def judge_no_more(first: Floats, second: Floats) -> str:
+    """Return the verdict on the claim that the first mean is no more than the second."""
+    apart = compute_difference(first, second)
+    return HOLDS if apart.high <= 0 else apart.less

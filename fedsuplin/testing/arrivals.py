@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .checks import applies_to
+from .applying import applies_to
 from .subject import Subject, call_plugin, fail
 
 # M and T: T is a multiple of M in some, and not in others.
@@ -17,7 +17,7 @@ SEEDS = (0, 7, 2**64 - 1)
 
 @applies_to("arrivals")
 def check_clients_are_in_range(subject: Subject) -> None:
-    """Check that every pull has one client, a whole number from 0 to M − 1."""
+    """Check that an arrival pattern gives every pull one client, from 0 to M − 1."""
     for what, horizon, keywords in list_crowds(subject):
         clients = np.asarray(call_plugin(what, subject.make().clients, 0, horizon, **keywords))
         most = keywords["n_clients"] - 1
@@ -30,7 +30,7 @@ def check_clients_are_in_range(subject: Subject) -> None:
 
 @applies_to("arrivals")
 def check_clients_do_not_depend_on_the_split(subject: Subject) -> None:
-    """Check that the clients are the same when asked for in pieces, in any order.
+    """Check that an arrival pattern, asked in pieces in any order, gives the same clients.
 
     Who plays is a function of the pull, the sizes and the seed.
     """
@@ -49,7 +49,7 @@ def check_clients_do_not_depend_on_the_split(subject: Subject) -> None:
 
 @applies_to("arrivals", when=lambda arrival: getattr(arrival, "in_rounds", False))
 def check_rounds_hold_each_client_once(subject: Subject) -> None:
-    """Check that every M pulls hold each client once if `in_rounds` is True."""
+    """Check that an arrival pattern has each client once in M pulls if `in_rounds` is True."""
     for what, horizon, keywords in list_crowds(subject):
         n_clients = keywords["n_clients"]
         if horizon % n_clients:
@@ -64,7 +64,7 @@ def check_rounds_hold_each_client_once(subject: Subject) -> None:
 
 
 def list_crowds(subject: Subject) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Yield calls to make: each in words, its T, and its keywords (sizes and seed)."""
+    """Yield calls of an arrival pattern: each in words, its T, and its keywords, with the seed."""
     for (n_clients, horizon), seed in itertools.product(CROWDS, SEEDS):
         sizes = {"n_clients": n_clients, "horizon": horizon}
         keywords = {name: subject.where.get(name, size) for name, size in sizes.items()}

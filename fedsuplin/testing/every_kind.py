@@ -7,7 +7,7 @@ import json
 
 from .._shared.plain_data import collect_fields
 from ..registry import KINDS, SINGULAR, MissingParameter, check_plugin
-from .checks import AXIS, applies_to
+from .applying import AXIS, applies_to
 from .subject import Subject, bind_plugin, call_plugin, encode_parameters, fail
 
 # A variant is a dataclass of ours, and a problem has its own specification.
@@ -16,7 +16,10 @@ PARTS_AND_ARRIVALS = sorted(set(KINDS) - {"variants", "problems"})
 
 @applies_to(*KINDS)
 def check_can_be_made(subject: Subject) -> None:
-    """Check that it can be made, from its defaults or given parameters, with all its kind needs."""
+    """Check that a plugin of any kind can be made with all its kind needs.
+
+    It is made from its defaults or from given parameters.
+    """
     try:
         subject.maker()
     except Exception as error:
@@ -29,7 +32,7 @@ def check_can_be_made(subject: Subject) -> None:
 
 @applies_to(*KINDS)
 def check_is_documented(subject: Subject) -> None:
-    """Check that it has a docstring or, for a variant, a `summary`.
+    """Check that a plugin of any kind has a docstring or, for a variant, a `summary`.
 
     `fedsuplin plugins` shows the first line.
     """
@@ -48,7 +51,7 @@ def check_is_documented(subject: Subject) -> None:
 
 @applies_to(*PARTS_AND_ARRIVALS, when=dataclasses.is_dataclass)
 def check_repr_names_it(subject: Subject) -> None:
-    """Check that its repr has its type and parameters, the same each time.
+    """Check that the repr of a plugin of any kind has its type and parameters, each time alike.
 
     Errors and results show the repr.
     """
@@ -62,7 +65,7 @@ def check_repr_names_it(subject: Subject) -> None:
 
 @applies_to(*PARTS_AND_ARRIVALS, when=dataclasses.is_dataclass)
 def check_parameters_survive_saving(subject: Subject) -> None:
-    """Check that its fields can be written as JSON and make the same plugin again.
+    """Check that the fields of a plugin of any kind, saved as JSON, make the same plugin again.
 
     Runs are saved and rebuilt this way.
     """
@@ -78,7 +81,7 @@ def check_parameters_survive_saving(subject: Subject) -> None:
 
 @applies_to(*AXIS, when=lambda plugin: hasattr(plugin, "bind"))
 def check_binds_to_a_setting(subject: Subject) -> None:
-    """Check that `bind(setting)` returns a complete plugin of its kind, the same each time.
+    """Check that `bind(setting)` of any kind returns a complete plugin of it, each time alike.
 
     The original must not change, and binding the result once more must not change that either.
     """

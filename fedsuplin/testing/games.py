@@ -19,7 +19,7 @@ from ..problems.synthetic import SyntheticProblem
 from ..reference.twin import run_reference
 from ..registry import SINGULAR
 from ..simulation.runner import run
-from .checks import AXIS, applies_to
+from .applying import AXIS, applies_to
 from .problems import choose_length
 from .subject import Subject, call_plugin, fail
 
@@ -32,7 +32,7 @@ BOTH_SIDES = "in the engine and in fedsuplin.reference, which calls the Python f
 
 @applies_to(*AXIS, "variants", "problems")
 def check_plays_like_the_reference(subject: Subject) -> None:
-    """Check that a run in the engine decides as in the NumPy reference.
+    """Check that a short game in the engine is decided as in the NumPy reference.
 
     Decisions are arms, layers, and the pulls at which clients communicate.
     """
@@ -44,7 +44,7 @@ def check_plays_like_the_reference(subject: Subject) -> None:
 
 
 def compare_decisions(one: Any, other: Any, title: str, where: str) -> None:
-    """Fail at the first pull where the decisions of two runs differ."""
+    """Fail at the first pull where two games with a plugin are decided differently."""
     differs = {
         name: np.flatnonzero(getattr(one, name) != getattr(other, name)) for name in DECISIONS
     }
@@ -56,7 +56,7 @@ def compare_decisions(one: Any, other: Any, title: str, where: str) -> None:
 
 
 def make_games(subject: Subject) -> Iterator[tuple[str, Algorithm, Problem]]:
-    """Yield runs in which a plugin of this kind matters: a title, the algorithm, the problem."""
+    """Yield games in which a plugin of this kind matters: a title, the algorithm, the problem."""
     if subject.kind == "problems":
         problem = subject.make()
         sizes = {name: getattr(problem, name) for name in SIZES}
@@ -77,7 +77,7 @@ def make_games(subject: Subject) -> Iterator[tuple[str, Algorithm, Problem]]:
 
 
 def list_openings(subject: Subject) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield algorithms to make with this plugin: a title, the variant, the keywords of `make`."""
+    """Yield algorithms for games with a plugin: a title, the variant, the keywords of `make`."""
     # Where the author does not fix the ridge, it is the preset's.
     ridge = {"ridge": subject.game.ridge} if "ridge" in subject.where else {}
     plugin, kind = subject.make(), SINGULAR[subject.kind]
@@ -96,7 +96,7 @@ def list_openings(subject: Subject) -> Iterator[tuple[str, Any, dict[str, Any]]]
 
 
 def make_problem_with_missing_arms(setting: Setting) -> ArrayProblem:
-    """Make a problem in which a random 40 % of the arms are missing in each round."""
+    """Make a game's problem, in which a random 40 % of the arms are missing in each round."""
     rng, n = np.random.default_rng(5), setting.horizon
     contexts = rng.normal(size=(n, setting.n_arms, setting.dim))
     contexts /= np.linalg.norm(contexts, axis=2, keepdims=True)

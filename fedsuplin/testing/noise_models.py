@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..problems.synthetic import draw_noise
-from .checks import applies_to
+from .applying import applies_to
 from .subject import Subject, bind_plugin, call_plugin, fail
 
 SAMPLE = 20_000
@@ -19,7 +19,7 @@ BY_PULL = "draw pull by pull, from rng alone"
 
 @applies_to("noise_models")
 def check_numbers_fit_the_layers(subject: Subject) -> None:
-    """Check that `n_layers` is at least 1, and that each layer has a radius and a target width.
+    """Check that a noise model has a layer, and a radius and a target width for each.
 
     `n_layers` is a whole number; radii and target widths are finite and not negative.
     """
@@ -40,7 +40,10 @@ def check_numbers_fit_the_layers(subject: Subject) -> None:
 
 @applies_to("noise_models")
 def check_numbers_are_the_same_again(subject: Subject) -> None:
-    """Check that layers, radii and target widths depend on the setting and parameters only."""
+    """Check that a noise model's numbers depend on the setting and its parameters only.
+
+    These are layers, radii and target widths.
+    """
     for setting in subject.settings:
         model = bind_plugin(subject.make(), setting)
         for method in ("n_layers", "radii", "target_widths", "radius_growth"):
@@ -58,7 +61,7 @@ def check_numbers_are_the_same_again(subject: Subject) -> None:
 
 @applies_to("noise_models")
 def check_draws_are_legal(subject: Subject) -> None:
-    """Check that `draw(rng, n)` returns n finite numbers and n noise levels of at least 0.
+    """Check that `draw(rng, n)` of a noise model gives n finite numbers and n levels ≥ 0.
 
     A problem draws from a model that is not bound.
     """
@@ -68,7 +71,7 @@ def check_draws_are_legal(subject: Subject) -> None:
 
 @applies_to("noise_models")
 def check_draws_do_not_depend_on_the_split(subject: Subject) -> None:
-    """Check that drawing ten pulls, or three and then seven, gives the same noise.
+    """Check that a noise model draws ten pulls as it draws three and then seven.
 
     Both start from the same seed: a run may be cut into chunks anywhere.
     """
@@ -86,7 +89,7 @@ def check_draws_do_not_depend_on_the_split(subject: Subject) -> None:
 
 @applies_to("noise_models")
 def check_noise_has_mean_zero(subject: Subject) -> None:
-    """Check that the mean of many draws is zero, within six standard errors."""
+    """Check that a noise model's draws have the mean zero, within six standard errors."""
     noise, _ = draw_noise(subject.make(), np.random.default_rng(2), SAMPLE)
     mean, error = noise.mean(), noise.std() / math.sqrt(SAMPLE)
     if abs(mean) > STANDARD_ERRORS * error:
@@ -96,7 +99,7 @@ def check_noise_has_mean_zero(subject: Subject) -> None:
 
 @applies_to("noise_models", when=lambda model: hasattr(model, "corrupt"))
 def check_corruption_is_legal(subject: Subject) -> None:
-    """Check that `corrupt(rng, means, best)` returns a finite number for every arm.
+    """Check that a noise model's `corrupt(rng, means, best)` gives every arm a finite number.
 
     They must not depend on how pulls are split into chunks, and a `budget` is at least 0.
     """
@@ -112,7 +115,7 @@ def check_corruption_is_legal(subject: Subject) -> None:
 
 
 def corrupt_in_chunks(model: Any, means: np.ndarray, sizes: list[int]) -> np.ndarray:
-    """Return what the adversary adds when asked in chunks of these sizes."""
+    """Return what a noise model's adversary adds when asked in chunks of these sizes."""
     rng, found = np.random.default_rng(4), []
     for part in np.split(means, np.cumsum(sizes)[:-1]):
         what = f"corrupt(rng, means, best) for means of shape {part.shape}"

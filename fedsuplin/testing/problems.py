@@ -12,13 +12,13 @@ from fedsuplin_ext import norms
 from .._shared.checks import check_positive_integer
 from ..contracts.problem import Problem
 from ..contracts.stream import check_chunk
-from .checks import applies_to
+from .applying import applies_to
 from .subject import PULLS, Subject, call_plugin, encode_parameters, fail
 
 
 @applies_to("problems")
 def check_sizes_are_whole_numbers(subject: Subject) -> None:
-    """Check that dim, n_arms and n_clients are whole numbers of at least 1.
+    """Check that a problem's dim, n_arms and n_clients are whole numbers of at least 1.
 
     So must the horizon be, unless it is None.
     """
@@ -31,7 +31,7 @@ def check_sizes_are_whole_numbers(subject: Subject) -> None:
 
 @applies_to("problems")
 def check_pulls_are_legal(subject: Subject) -> None:
-    """Check that a run can play what a stream gives.
+    """Check that a run can play what a problem's stream gives.
 
     Numbers are finite, contexts no longer than 1, clients 0 to M − 1, and sizes those of the
     problem.
@@ -54,7 +54,7 @@ def check_pulls_are_legal(subject: Subject) -> None:
 
 @applies_to("problems")
 def check_pulls_do_not_depend_on_the_split(subject: Subject) -> None:
-    """Check that every stream starts afresh and gives the same pulls, taken whole or in pieces."""
+    """Check that a problem's streams start afresh with the same pulls, whole or in pieces."""
     problem = subject.make()
     length = choose_length(problem)
     whole = take_columns(problem, [length])
@@ -66,7 +66,7 @@ def check_pulls_do_not_depend_on_the_split(subject: Subject) -> None:
 
 @applies_to("problems", when=lambda problem: problem.spec.get("parameters") is not None)
 def check_specification_makes_it_again(subject: Subject) -> None:
-    """Check that `spec` is plain data that makes a problem with the same pulls.
+    """Check that a problem's `spec` is plain data that makes one with the same pulls.
 
     It must have the problem's own registered name.
     """
@@ -82,12 +82,12 @@ def check_specification_makes_it_again(subject: Subject) -> None:
 
 
 def choose_length(problem: Problem) -> int:
-    """Return how many pulls to play: a few hundred, or all if the problem has fewer."""
+    """Return how many pulls of a problem to test: a few hundred, or all if it has fewer."""
     return min(PULLS, problem.horizon or PULLS)
 
 
 def split_into_pieces(length: int) -> list[int]:
-    """Return sizes of chunks that add up to a length: 1, 2, 3, … pulls, and the rest."""
+    """Return sizes of pieces in which to take a problem under test: 1, 2, 3, … and the rest."""
     sizes: list[int] = []
     while sum(sizes) < length:
         sizes.append(min(len(sizes) + 1, length - sum(sizes)))
@@ -95,7 +95,7 @@ def split_into_pieces(length: int) -> list[int]:
 
 
 def take_columns(problem: Problem, sizes: list[int]) -> dict[str, np.ndarray]:
-    """Return the columns of a stream taken in chunks of these sizes.
+    """Return the columns that a problem under test gives in chunks of these sizes.
 
     Arrays are copied, since a stream may use its own again.
     """
@@ -109,7 +109,7 @@ def take_columns(problem: Problem, sizes: list[int]) -> dict[str, np.ndarray]:
 
 
 def compare_pulls(one: dict[str, np.ndarray], other: dict[str, np.ndarray], which: str) -> None:
-    """Fail if the columns of two streams differ; `which` describes the second."""
+    """Fail if a problem under test gives other pulls the second time, which `which` describes."""
     if one.keys() != other.keys():
         fail(f"{which} gives {', '.join(sorted(one.keys() ^ other.keys()))} on one side only")
     for name, first in one.items():

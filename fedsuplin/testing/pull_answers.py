@@ -15,7 +15,7 @@ import numpy as np
 from fedsuplin_ext.rules import Rule
 
 from ..contracts.protocols import PULL_METHODS
-from .checks import AXIS
+from .applying import AXIS
 from .pull_inputs import INPUTS, Arguments
 from .subject import Subject, bind_plugin, fail
 
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 def list_trials(subject: Subject) -> Iterator[tuple[Any, list[Arguments]]]:
-    """Yield the plugin bound to each setting, with a sequence of inputs for it."""
+    """Yield the plugin bound to each setting, with a sequence of inputs for it to answer."""
     for setting in subject.settings:
         plugin = bind_plugin(subject.make(), setting)
         yield plugin, INPUTS[AXIS[subject.kind]](setting)
@@ -48,7 +48,7 @@ def list_trials(subject: Subject) -> Iterator[tuple[Any, list[Arguments]]]:
 
 
 def list_questions(subject: Subject) -> Iterator[tuple[Any, str, Callable[[], Iterator[Answer]]]]:
-    """Yield for each setting and form: the plugin, the form's name, and a function that calls it.
+    """Yield by setting and form: the plugin, the form's name, and a function that gets its answers.
 
     That function calls the form with all inputs, starting from fresh state.
     """
@@ -58,7 +58,10 @@ def list_questions(subject: Subject) -> Iterator[tuple[Any, str, Callable[[], It
 
 
 def find_forms(subject: Subject, plugin: Any) -> dict[str, Callable[..., Any]]:
-    """Return the Python form and, if there is one, the compiled form, called as the loop does."""
+    """Return the forms of a rule that can answer: the Python one and any compiled one.
+
+    The compiled form is called as the loop calls it.
+    """
     axis = AXIS[subject.kind]
     found = {"Python": getattr(plugin, PULL_METHODS[axis].name)}
     compiled = plugin.compiled() if hasattr(plugin, "compiled") else None
@@ -87,12 +90,15 @@ def ask_rule(
 
 
 def get_state_size(plugin: Any) -> int:
-    """Return how many numbers a plugin keeps between the pulls of a client."""
+    """Return how many numbers of state a rule's answers may depend on, for each client."""
     return getattr(plugin, "state_size", 0)
 
 
 def format_call(subject: Subject, answer: Answer) -> str:
-    """Return a call as its author would write it; of large arrays only the shape is shown."""
+    """Return the call that led to an answer, as its author would write it.
+
+    Of large arrays only the shape is shown.
+    """
     method, usual, added = PULL_METHODS[AXIS[subject.kind]]
     asked = answer.arguments[: len(answer.after)]
     values = [
@@ -102,14 +108,14 @@ def format_call(subject: Subject, answer: Answer) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return an argument as text: a large array as its shape."""
+    """Return an argument of the call that led to an answer as text: a large array as its shape."""
     if not isinstance(value, np.ndarray):
         return repr(value)
     return f"{value.tolist()}" if value.size <= 6 else f"<{' × '.join(map(str, value.shape))}>"
 
 
 def format_answer(answer: Answer) -> str:
-    """Return the value of an answer and, if the plugin has state, the state after it."""
+    """Return an answer as text: its value and, if the plugin has state, the state after it."""
     state = f" with state {answer.state.tolist()}" if len(answer.state) else ""
     return f"{answer.value!r}{state}"
 

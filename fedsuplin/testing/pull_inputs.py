@@ -22,7 +22,7 @@ LAYERS = (1, 2, 5)
 
 
 def make_trigger_inputs(setting: Setting) -> list[Arguments]:
-    """Make pairs of gain and elapsed pulls: a grid, then random ones."""
+    """Make the inputs of a trigger: pairs of gain and elapsed pulls, a grid, then random ones."""
     rng = np.random.default_rng(0)
     gains = draw_magnitudes(rng, 1e-12, 700)
     elapsed = np.floor(draw_magnitudes(rng, 1, 1e9)).tolist()
@@ -30,7 +30,7 @@ def make_trigger_inputs(setting: Setting) -> list[Arguments]:
 
 
 def make_weighting_inputs(setting: Setting) -> list[Arguments]:
-    """Make triples of norm, noise level and residual: a grid, then random ones."""
+    """Make the inputs of a weighting: norm, noise level and residual, a grid, then random ones."""
     rng = np.random.default_rng(0)
     corners = zip(itertools.product(NORMS, SIGMAS), itertools.cycle(RESIDUALS), strict=False)
     residuals = rng.normal(size=BETWEEN).tolist()
@@ -42,7 +42,9 @@ def make_weighting_inputs(setting: Setting) -> list[Arguments]:
 
 
 def make_policy_inputs(setting: Setting) -> list[Arguments]:
-    """Make estimates, widths, targets and draws, with all arms present, half of them, and one.
+    """Make the inputs of a policy: estimates, widths, targets and draws.
+
+    All arms are present, half of them, or one.
 
     Estimates and widths are as at the start of a run, as later, very large, and without width.
     """
@@ -64,12 +66,12 @@ def make_policy_inputs(setting: Setting) -> list[Arguments]:
 
 
 def draw_magnitudes(rng: np.random.Generator, low: float, high: float) -> list[float]:
-    """Draw numbers whose logarithms are uniform between two bounds."""
+    """Draw random inputs of a rule, whose logarithms are uniform between two bounds."""
     return [float(value) for value in np.exp(rng.uniform(math.log(low), math.log(high), BETWEEN))]
 
 
 def draw_absences(rng: np.random.Generator, n_arms: int) -> list[np.ndarray]:
-    """Draw which arms are missing: none, half of them, and all but the last."""
+    """Draw which arms are missing in a policy's inputs: none, half, and all but the last."""
     half, all_but_one = rng.random(n_arms) < 0.5, np.full(n_arms, True)
     half[-1] = all_but_one[-1] = False
     return [np.full(n_arms, False), half, all_but_one]

@@ -9,7 +9,7 @@ import numpy as np
 from fedsuplin_ext.rules import Rule
 
 from ..contracts.protocols import PULL_METHODS
-from .checks import AXIS, PULL_KINDS, applies_to
+from .applying import AXIS, PULL_KINDS, applies_to
 from .pull_answers import (
     AGREEMENT,
     FAULT_FINDERS,
@@ -26,23 +26,23 @@ from .subject import NotApplicable, Subject, call_plugin, fail
 
 
 def is_asked_each_pull(plugin: Any) -> bool:
-    """Return whether it is asked at every pull: not if it names a decision kernel of the engine."""
+    """Return whether a plugin has a rule that is asked at each pull: not if it names a kernel."""
     return getattr(plugin, "kernel", None) is None
 
 
 def has_state(plugin: Any) -> bool:
-    """Return whether it is asked at every pull and keeps state."""
+    """Return whether a plugin has a rule that is asked at each pull and keeps state."""
     return is_asked_each_pull(plugin) and get_state_size(plugin) > 0
 
 
 def may_be_compiled(plugin: Any) -> bool:
-    """Return whether it is asked at every pull and may have a compiled form."""
+    """Return whether a plugin has a rule that is asked at each pull and may be compiled."""
     return is_asked_each_pull(plugin) and hasattr(plugin, "compiled")
 
 
 @applies_to(*PULL_KINDS, when=is_asked_each_pull)
 def check_takes_the_arguments_of_its_kind(subject: Subject) -> None:
-    """Check that both forms accept the engine's arguments.
+    """Check that both forms of a rule accept the engine's arguments at each pull.
 
     If `state_size` is above 0, `state` is one of them.
     """
@@ -58,7 +58,7 @@ def check_takes_the_arguments_of_its_kind(subject: Subject) -> None:
 
 @applies_to(*PULL_KINDS, when=has_state)
 def check_keeps_to_its_state(subject: Subject) -> None:
-    """Check that it writes only into its `state_size` slots: the next are another client's."""
+    """Check that a rule writes only into its `state_size` slots: the next are another client's."""
     for plugin, form, ask in list_questions(subject):
         for answer in ask():
             if answer.strayed:
@@ -69,7 +69,7 @@ def check_keeps_to_its_state(subject: Subject) -> None:
 
 @applies_to(*PULL_KINDS, when=is_asked_each_pull)
 def check_answers_are_legal(subject: Subject) -> None:
-    """Check that the engine can use every answer, over a wide range of inputs.
+    """Check that the engine can use every answer of a rule, over a wide range of inputs.
 
     The state must not hold NaN.
     """
@@ -87,7 +87,7 @@ def check_answers_are_legal(subject: Subject) -> None:
 
 @applies_to(*PULL_KINDS, when=is_asked_each_pull)
 def check_answers_are_the_same_again(subject: Subject) -> None:
-    """Check that the same inputs from fresh state give the same answers and state.
+    """Check that a rule, given the same inputs from fresh state, gives the same answers and state.
 
     This must hold for any instance with the same parameters.
     """
@@ -107,7 +107,7 @@ def check_answers_are_the_same_again(subject: Subject) -> None:
 
 @applies_to(*PULL_KINDS, when=may_be_compiled)
 def check_python_and_compiled_agree(subject: Subject) -> None:
-    """Check that both forms give the same answers and leave the same state."""
+    """Check that both forms of a rule give the same answers and leave the same state."""
     same = SAME_ANSWER[AXIS[subject.kind]]
     for plugin, inputs in list_trials(subject):
         both = find_forms(subject, plugin)
@@ -126,7 +126,7 @@ def check_python_and_compiled_agree(subject: Subject) -> None:
 
 @applies_to("policies", when=is_asked_each_pull)
 def check_leaves_the_targets_alone(subject: Subject) -> None:
-    """Check that `choose` does not write into `targets`, which the engine keeps for the run."""
+    """Check that a rule's `choose` does not write into `targets`, which the engine keeps."""
     for _, form, ask in list_questions(subject):
         for answer in ask():
             before, after = answer.arguments[2], answer.after[2]

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from .._shared.plain_data import encode_json
 from ..contracts.setting import Setting
+from ..registry import SINGULAR, plugins
 
 SETTINGS = (  # small ones first, so that a failure is shown where it is easiest to follow
     Setting(dim=1, n_arms=1, n_clients=1, horizon=1),
@@ -38,7 +39,7 @@ class Subject:
     """The name that it is registered under; None for an object that was passed in."""
 
     def make(self) -> Any:
-        """Make a fresh plugin; raise NotApplicable where that fails.
+        """Make the plugin under test afresh; raise NotApplicable where that fails.
 
         That it can be made is a check of its own. Where it fails, the other checks are skipped.
         """
@@ -49,7 +50,7 @@ class Subject:
 
     @property
     def settings(self) -> list[Setting]:
-        """The settings to test it in."""
+        """The settings to test the plugin in."""
         return [replace(setting, **self.where) for setting in SETTINGS]
 
     @property
@@ -60,8 +61,22 @@ class Subject:
         return replace(wanted, horizon=rounds * wanted.n_clients)
 
 
+def make_registered_subject(
+    kind: str, name: str, parameters: Mapping[str, Any], where: Mapping[str, Any]
+) -> Subject:
+    """Make the subject of tests for a registered plugin."""
+    return Subject(
+        label=f"{SINGULAR[kind]} {name!r}",
+        kind=kind,
+        maker=lambda: plugins.create(kind, name, dict(parameters)),
+        factory=plugins.factory(kind, name),
+        where=where,
+        name=name,
+    )
+
+
 def copy_plugin(plugin: Any) -> Any:
-    """Return a second plugin with the same parameters, or the same one if it can't be copied."""
+    """Return a copy of the plugin under test, or the same one if it can't be copied."""
     try:
         return copy.deepcopy(plugin)
     except Exception:
@@ -69,14 +84,17 @@ def copy_plugin(plugin: Any) -> Any:
 
 
 def bind_plugin(plugin: Any, setting: Setting) -> Any:
-    """Return the plugin as an algorithm of this setting uses it."""
+    """Return the plugin under test as an algorithm of this setting uses it."""
     if not hasattr(plugin, "bind"):
         return plugin
     return call_plugin(f"bind({setting})", plugin.bind, setting)
 
 
 def call_plugin(what: str, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Call a function of a plugin; if it raises, fail with a message that begins with `what`."""
+    """Call a function of the plugin under test; if it raises, fail.
+
+    The message begins with `what`.
+    """
     try:
         return function(*arguments, **keywords)
     except Exception as error:
@@ -84,12 +102,15 @@ def call_plugin(what: str, function: Callable[..., Any], *arguments: Any, **keyw
 
 
 def fail(message: str, cause: Exception | None = None) -> NoReturn:
-    """Raise the AssertionError of a failed check."""
+    """Fail the plugin under test: raise an AssertionError with this message."""
     raise AssertionError(message) from cause
 
 
 def encode_parameters(parameters: Any) -> str:
-    """Return parameters as the JSON text of a saved run; fail if JSON has no form for a value."""
+    """Return parameters of the plugin under test as the JSON text of a saved run, or fail.
+
+    It fails if JSON has no form for a value.
+    """
 
     def refuse(value: Any) -> NoReturn:
         allowed = "it must be a number, a string, an array, or a list or dict of these"

@@ -16,8 +16,8 @@ from ..contracts.setting import Setting
 from ..errors import InvalidInput, MissingExtra, PluginWarning, unknown
 from ..registry import KINDS, SINGULAR, Source, check_plugin, plugins
 from . import arrivals, every_kind, games, noise_models, problems, pull_rules, variants
-from .checks import OCCASIONS, Check
-from .subject import NotApplicable, Subject, copy_plugin, fail
+from .applying import OCCASIONS, Check
+from .subject import NotApplicable, Subject, copy_plugin, fail, make_registered_subject
 
 # In the order in which they run: the first check to fail is the cause.
 GROUPS = (every_kind, pull_rules, noise_models, arrivals, problems, variants, games)
@@ -167,7 +167,10 @@ class ConformanceTest(NamedTuple):
 def list_tests(
     package: str, parameters: dict[str, Any], where: Mapping[str, Any]
 ) -> list[ConformanceTest]:
-    """Return the tests of all that a package registers and of its entry points; at least one."""
+    """Return the suite of a package: tests of what it registers and of its entry points.
+
+    It has at least one test.
+    """
     with warnings.catch_warnings():
         # an entry point that fails to load is a test that fails
         warnings.simplefilter("ignore", PluginWarning)
@@ -192,7 +195,7 @@ def list_tests(
         subject = make_registered_subject(kind, name, parameters.get(key, {}), where)
         tests += [
             ConformanceTest(
-                f"{kind}-{name}-{name_claim(claim)}", partial(run_check, subject, claim)
+                f"{kind}-{name}-{name_check(claim)}", partial(run_check, subject, claim)
             )
             for claim in select_checks(subject)
         ]
@@ -204,22 +207,8 @@ def list_tests(
     ]
 
 
-def make_registered_subject(
-    kind: str, name: str, parameters: Mapping[str, Any], where: Mapping[str, Any]
-) -> Subject:
-    """Make the test subject for a registered plugin."""
-    return Subject(
-        label=f"{SINGULAR[kind]} {name!r}",
-        kind=kind,
-        maker=lambda: plugins.create(kind, name, dict(parameters)),
-        factory=plugins.factory(kind, name),
-        where=where,
-        name=name,
-    )
-
-
 def select_checks(subject: Subject) -> list[Check]:
-    """Return the checks that apply to a plugin.
+    """Return the checks of the suite that apply to a plugin.
 
     For a plugin that can't be made these are all of its kind: the first fails with the reason.
     """
@@ -230,19 +219,19 @@ def select_checks(subject: Subject) -> list[Check]:
         return CHECKS[subject.kind]
 
 
-def name_claim(claim: Check) -> str:
-    """Return the name of what a check claims: answers_are_legal for check_answers_are_legal."""
+def name_check(claim: Check) -> str:
+    """Return the name of a check in the suite: answers_are_legal for check_answers_are_legal."""
     return claim.__name__.removeprefix("check_")
 
 
-def describe_claim(claim: Check) -> str:
-    """Return what a check claims, from its docstring, on one line."""
+def describe_check(claim: Check) -> str:
+    """Return what a check of the suite claims, from its docstring, on one line."""
     text = " ".join((inspect.getdoc(claim) or "").split())
-    return f"{name_claim(claim)}: {text.removeprefix('Check that ')}"
+    return f"{name_check(claim)}: {text.removeprefix('Check that ')}"
 
 
 def run_check(subject: Subject, claim: Check) -> None:
-    """Run one check on one plugin.
+    """Run one check of the suite on one plugin.
 
     Whatever goes wrong becomes an AssertionError that names the plugin and the claim.
     """
@@ -252,16 +241,16 @@ def run_check(subject: Subject, claim: Check) -> None:
         raise
     except AssertionError as error:
         raise AssertionError(
-            f"{subject.label}: {error}\n({describe_claim(claim)})"
+            f"{subject.label}: {error}\n({describe_check(claim)})"
         ) from error.__cause__
     except Exception as error:
         raise AssertionError(
-            f"{subject.label} raised {type(error).__name__}: {error}\n({describe_claim(claim)})"
+            f"{subject.label} raised {type(error).__name__}: {error}\n({describe_check(claim)})"
         ) from error
 
 
 def check_sizes(where: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the sizes that an author fixes; raise UnknownName for one that `Setting` lacks."""
+    """Return the sizes that an author fixes for the suite; raise UnknownName for others."""
     sizes = [field.name for field in dataclasses.fields(Setting)]
     for name in where:
         if name not in sizes:
@@ -270,7 +259,7 @@ def check_sizes(where: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def report_missing_package(package: str) -> None:
-    """Fail for a package without entry points: it is not installed, or registers nothing."""
+    """Fail the suite of a package without entry points: not installed, or nothing registered."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -284,7 +273,7 @@ def report_missing_package(package: str) -> None:
 
 
 def check_entry_point_loads(source: Source) -> None:
-    """Check that an entry point can be imported and registers at least one plugin."""
+    """Check, first in the suite of a package, that an entry point loads and registers a plugin."""
     if source.error:
         fail(f"{source} failed to load: {source.error}")
     if not source.registered:
@@ -293,7 +282,7 @@ def check_entry_point_loads(source: Source) -> None:
 
 
 def report_unused_parameters(package: str, key: str) -> None:
-    """Fail for parameters of a plugin that does not exist, since that is a misspelling."""
+    """Fail the suite for parameters of a plugin that does not exist: that is a misspelling."""
     fail(
         f"parameters were given for {key!r}, but {package} registers no plugin of this name "
         "(nor kind-name)"

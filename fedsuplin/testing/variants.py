@@ -10,14 +10,14 @@ from ..algorithm.composing import list_keywords
 from ..algorithm.making import make
 from ..contracts.variant import PRESETS
 from ..simulation.runner import run
-from .checks import applies_to
+from .applying import applies_to
 from .games import compare_decisions, make_games
 from .subject import Subject, call_plugin, fail
 
 
 @applies_to("variants")
 def check_makes_an_algorithm(subject: Subject) -> None:
-    """Check that `fedsuplin.make` accepts it, with either preset, in every setting."""
+    """Check that `fedsuplin.make` accepts a variant, with either preset, in every setting."""
     for setting, preset in itertools.product(subject.settings, PRESETS):
         what = f"make(…, preset={preset!r}) for {setting}"
         keywords = {"preset": preset, **dataclasses.asdict(setting)}
@@ -38,7 +38,7 @@ def check_presets_are_used(subject: Subject) -> None:
 
 @applies_to("variants")
 def check_plays_the_same_again(subject: Subject) -> None:
-    """Check that a second run, and one in chunks of 7 pulls, make the same decisions.
+    """Check that a variant decides the same in a second run, and in chunks of 7 pulls.
 
     Decisions are arms, layers and communication.
     """

@@ -15,7 +15,7 @@ from fedsuplin.errors import InvalidInput, UnknownName
 from fedsuplin.plugin import Chunk, Problem, Setting, Stream, low_level
 from fedsuplin.testing.pull_inputs import make_trigger_inputs, make_weighting_inputs
 from fedsuplin.testing.subject import GAME
-from fedsuplin.testing.suite import CHECKS, check, describe_claim, name_claim
+from fedsuplin.testing.suite import CHECKS, check, describe_check, name_check
 from fedsuplin_plugins.arrivals import ClickLeave, RoundRobin
 from fedsuplin_plugins.noise import Corrupted, Gaussian
 
@@ -747,11 +747,11 @@ def test_a_plugin_that_breaks_a_claim_fails_that_check_first_with_the_reason(
 
 
 def test_every_check_has_a_plugin_that_breaks_it_and_a_docstring_with_its_claim():
-    claims = {name_claim(claim): claim for kind in CHECKS for claim in CHECKS[kind]}
+    claims = {name_check(claim): claim for kind in CHECKS for claim in CHECKS[kind]}
     assert {claim for _, claim, *_ in EXAMPLES} == set(claims)
     for name, claim in claims.items():
         assert claim.__doc__.startswith("Check that ") and claim.__doc__.strip().endswith("."), name
-        assert "\n" not in describe_claim(claim) and len(describe_claim(claim)) > len(name) + 20
+        assert "\n" not in describe_check(claim) and len(describe_check(claim)) > len(name) + 20
 
 
 def test_every_check_of_how_a_kind_behaves_has_a_broken_plugin_of_that_kind():
@@ -764,10 +764,10 @@ def test_every_check_of_how_a_kind_behaves_has_a_broken_plugin_of_that_kind():
     }
     shared = of_every_kind | {"keeps_to_its_state"}  # the same code whatever the kind
     wanted = {
-        (kind, name_claim(claim))
+        (kind, name_check(claim))
         for kind in CHECKS
         for claim in CHECKS[kind]
-        if name_claim(claim) not in shared
+        if name_check(claim) not in shared
     }
     assert wanted - {(kind, claim) for kind, claim, *_ in EXAMPLES} == set()
 

@@ -15,10 +15,9 @@ import pytest
 
 from fedsuplin.errors import MissingExtra
 from fedsuplin.testing import conformance
-from fedsuplin.testing.subject import NotApplicable
+from fedsuplin.testing.subject import NotApplicable, make_registered_subject
 from fedsuplin.testing.suite import (
-    make_registered_subject,
-    name_claim,
+    name_check,
     run_check,
     select_checks,
 )
@@ -65,7 +64,7 @@ def test_a_plugin_that_can_not_be_made_fails_one_check_and_skips_the_others():
         try:
             run_check(absent, claim)
         except AssertionError as error:
-            failed.append((name_claim(claim), str(error)))
+            failed.append((name_check(claim), str(error)))
         except NotApplicable as reason:
             skipped.append(str(reason))
     ((claim, message),) = failed
