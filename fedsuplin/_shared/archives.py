@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import InvalidInput
-from .arrays import AnyArray
+from .array_types import AnyArray
 from .files import open_atomically
 from .plain_data import encode_json
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInput
-from .arrays import AnyArray, Flags, Floats, Number
+from .array_types import AnyArray, Flags, Floats, Number
 
 
 def as_array(name: str, values: Any) -> AnyArray:

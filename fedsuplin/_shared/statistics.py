@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .arrays import Floats
+from .array_types import Floats
 
 CONFIDENCE = 0.95
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsuplin_ext.rules import Rule
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..contracts.claims import Claim
 from ..contracts.setting import Setting
 from ..contracts.variant import SYNCS

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.plain_data import collect_fields
 from ..contracts.setting import Setting
 from ..contracts.variant import AXES, Variant, check_preset

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._shared.arrays import Counts, Floats
+from .._shared.array_types import Counts, Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from scipy.linalg import cho_factor, cho_solve, qr
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..errors import NumericalError
 from .design_problem import DesignProblem, compute_variances
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._shared.arrays import AnyArray, Flags, Floats
+from .._shared.array_types import AnyArray, Flags, Floats
 from .._shared.checks import check_positive
 from ..errors import InvalidInput
 from .design_problem import DesignProblem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..registry import plugins
 from .stream import Stream
 

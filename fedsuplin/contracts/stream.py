@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_floats, check_array, check_whole_numbers, report_memory_errors
-from .._shared.arrays import Bytes, Clients, Floats, Number
+from .._shared.array_types import Bytes, Clients, Floats, Number
 from .._shared.checks import LARGEST_SIZE
 from ..errors import InvalidInput
 

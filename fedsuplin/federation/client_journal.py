@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..errors import FederationError
 from .stores import StoreKind, open_store
 

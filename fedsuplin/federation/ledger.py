@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import LAST_EPOCH
 from ..errors import InvalidInput, NumericalError

@@ -14,7 +14,7 @@ from fedsuplin_ext.live import Live
 from fedsuplin_ext.state import restore, state_of
 
 from .._shared.archives import encode_archive
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.checks import check_finite, check_not_negative, check_seed, is_whole_number
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.failures import build_failure

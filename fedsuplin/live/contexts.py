@@ -9,7 +9,7 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_array, as_floats
-from .._shared.arrays import Bytes, Floats
+from .._shared.array_types import Bytes, Floats
 from ..contracts.stream import NORM_TOLERANCE
 from ..errors import InvalidInput
 

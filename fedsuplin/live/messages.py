@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._shared.arrays import AnyArray, Counts, Floats
+from .._shared.array_types import AnyArray, Counts, Floats
 from ..errors import InvalidInput
 
 MAGIC, VERSION = b"FSLM", 1

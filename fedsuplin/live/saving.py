@@ -14,7 +14,7 @@ from fedsuplin_ext.state import restore, state_of
 
 from .._shared.archives import decode_archive, read_archive, write_archive
 from .._shared.array_checks import check_array
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.checks import check_finite, check_not_negative, is_whole_number
 from .._shared.differences import find_differences
 from .._shared.plain_data import convert_to_plain_data

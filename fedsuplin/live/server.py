@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsuplin_ext.live import Live
 
-from .._shared.arrays import Counts, Floats
+from .._shared.array_types import Counts, Floats
 from ..algorithm.algorithm import Algorithm
 from ..errors import InvalidInput, NumericalError
 from .algorithm_checks import check_live_algorithm

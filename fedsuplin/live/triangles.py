@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 
 
 def pack_upper(matrix: Floats) -> Floats:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 from scipy.linalg import lapack
 
-from .._shared.arrays import AnyArray, Floats
+from .._shared.array_types import AnyArray, Floats
 from .._shared.checks import is_whole_number
 from ..algorithm.algorithm import Algorithm
 from ..contracts.stream import NORM_TOLERANCE

@@ -10,7 +10,7 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_array, as_floats, check_array, report_memory_errors
-from .._shared.arrays import AnyArray, Bytes, Clients, Floats
+from .._shared.array_types import AnyArray, Bytes, Clients, Floats
 from .._shared.checks import LARGEST_SIZE, check_not_negative, check_size
 from ..contracts.problem import Problem
 from ..contracts.stream import NORM_TOLERANCE, Chunk, Stream, check_lengths, pad_columns

@@ -11,7 +11,7 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_floats, check_array
-from .._shared.arrays import AnyArray, Clients, Counts, Floats
+from .._shared.array_types import AnyArray, Clients, Counts, Floats
 from .._shared.checks import check_positive_integer
 from .._shared.extras import import_extra
 from ..errors import InvalidInput

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shared.arrays import AnyArray, Clients, Counts, Floats
+from .._shared.array_types import AnyArray, Clients, Counts, Floats
 from .._shared.checks import check_positive_integer, check_seed, check_size
 from ..contracts.problem import Problem
 from ..contracts.stream import Chunk

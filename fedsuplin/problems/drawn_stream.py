@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsuplin_ext import norms
 
-from .._shared.arrays import Clients, Floats
+from .._shared.array_types import Clients, Floats
 from ..contracts.problem import Problem
 from ..contracts.stream import Stream
 from ..errors import PluginError

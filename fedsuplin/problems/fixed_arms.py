@@ -9,7 +9,7 @@ import numpy as np
 from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_array, check_array
-from .._shared.arrays import Clients, Floats
+from .._shared.array_types import Clients, Floats
 from .._shared.plain_data import convert_to_lists
 from ..contracts.stream import NORM_TOLERANCE, pad_columns
 from ..errors import InvalidInput

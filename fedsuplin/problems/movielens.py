@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedsuplin_ext import norms
 
-from .._shared.arrays import Clients, Counts, Floats
+from .._shared.array_types import Clients, Counts, Floats
 from .._shared.checks import check_positive_integer
 from ..errors import InvalidInput
 from .data import DataProblem, DataStream, count_earlier, scale_to_whole_numbers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._shared.arrays import Counts, Flags, Floats
+from .._shared.array_types import Counts, Flags, Floats
 from .._shared.extras import import_extra
 from ..errors import InvalidInput
 

@@ -11,7 +11,7 @@ from fedsuplin_ext import norms
 from fedsuplin_ext.draws import ContextSource
 
 from .._shared.array_checks import check_array
-from .._shared.arrays import Clients, Floats
+from .._shared.array_types import Clients, Floats
 from .._shared.checks import check_positive_integer, check_seed, check_size
 from ..contracts.problem import Problem
 from ..contracts.stream import Chunk, Stream

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._shared.arrays import Counts, Flags, Floats, Number
+from .._shared.array_types import Counts, Flags, Floats, Number
 from .._shared.checks import check_positive
 from .._shared.extras import import_extra
 from ..errors import InvalidInput, MissingExtra, unknown

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shared.arrays import AnyArray, Counts, Flags, Floats
+from .._shared.array_types import AnyArray, Counts, Flags, Floats
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.optimal_design import find_g_optimal_design, find_multi_client_design
 from ..contracts.problem import Problem

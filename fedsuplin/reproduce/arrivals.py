@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..view.style import YLABELS
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured
 from .figures import draw_curve, finish_panel, make_panels

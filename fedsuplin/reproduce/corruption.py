@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from ..view.style import GREY
 from .experiment import PAPER, Case, Experiment, Measured
 from .figures import draw_guide, draw_points, finish_panel, make_panels

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._shared.arrays import AnyArray, Floats
+from .._shared.array_types import AnyArray, Floats
 from .._shared.checks import check_positive_integer
 from .._shared.files import write_csv_rows
 from .._shared.statistics import compute_standard_error

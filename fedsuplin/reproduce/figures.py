@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.statistics import compute_confidence_band
 from ..view.style import GREY, choose_style, draw_means, finish_axes, make_figure
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 
 
 def fit_exponents(x: Sequence[float], values: Sequence[Floats]) -> Floats:

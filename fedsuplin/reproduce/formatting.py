@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.statistics import compute_standard_error
 
 

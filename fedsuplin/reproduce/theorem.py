@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.text import format_compact
 from ..algorithm.making import make
 from ..contracts.claims import Bound

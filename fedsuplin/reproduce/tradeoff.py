@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.text import format_compact
 from ..algorithm.making import make
 from .experiment import PAPER, PAPER_IN_WORDS, Case, Experiment, Measured, Options

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shared.arrays import Floats
+from .._shared.array_types import Floats
 from .._shared.statistics import (
     compute_confidence_band,
     compute_standard_error,

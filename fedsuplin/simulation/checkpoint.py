@@ -11,7 +11,7 @@ from typing import Any
 from fedsuplin_ext.state import restore, state_of
 
 from .._shared.archives import read_archive, write_archive
-from .._shared.arrays import AnyArray
+from .._shared.array_types import AnyArray
 from .._shared.checks import check_positive_integer
 from .._shared.differences import find_differences, keep_shortest_names
 from .._shared.plain_data import convert_to_plain_data

@@ -11,7 +11,7 @@ import numpy as np
 from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 from fedsuplin_ext.state import state_of
 
-from .._shared.arrays import AnyArray, Counts
+from .._shared.array_types import AnyArray, Counts
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.doubling import Doubling
 from ..contracts.problem import Problem

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedsuplin_ext.loop import Engine
 
-from .._shared.arrays import AnyArray, Counts, Floats
+from .._shared.array_types import AnyArray, Counts, Floats
 from ..algorithm.algorithm import Algorithm
 from ..contracts.problem import Problem
 from ..errors import FedsuplinError, PluginError

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS, Engine
 
-from .._shared.arrays import AnyArray, Counts, Floats
+from .._shared.array_types import AnyArray, Counts, Floats
 from .._shared.checks import check_positive_integer
 from .._shared.version import list_software_versions
 from ..algorithm.algorithm import Algorithm

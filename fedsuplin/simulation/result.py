@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedsuplin_ext.loop import BY_PULL, COUNTS, SUMS
 
 from .._shared.archives import decode_npz, write_npz
-from .._shared.arrays import Counts, Floats
+from .._shared.array_types import Counts, Floats
 from .._shared.extras import import_extra
 from .._shared.files import open_atomically
 from ..errors import InvalidInput

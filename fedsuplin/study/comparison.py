@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._shared.arrays import Counts, Floats
+from .._shared.array_types import Counts, Floats
 from .._shared.checks import check_positive_integer
 from .._shared.files import write_csv_rows
 from .._shared.statistics import compute_confidence_band, compute_standard_error

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._shared.arrays import Floats
+from ..._shared.array_types import Floats
 from ...algorithm.algorithm import Algorithm
 from ...algorithm.composing import compose_recipe, list_keywords
 from ...algorithm.making import make
