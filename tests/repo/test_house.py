@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "fedsuplin"
 

@@ -83,9 +83,10 @@ def test_the_stub_has_the_same_names_from_the_same_modules(door):
 
 def test_no_name_is_both_a_module_and_a_public_function():
     """`fedsuplin.run` is the function, whatever was imported before, also in its room."""
-    for path in sorted((ROOT / "fedsuplin").rglob("__init__.py")):
+    top = Path(fsl.__file__).parent
+    for path in sorted(top.rglob("__init__.py")):
         folder = path.parent
-        room = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
+        room = importlib.import_module(".".join(folder.relative_to(top.parent).parts))
         modules = {each.name for each in pkgutil.iter_modules([str(folder)])}
         public = {name for name in getattr(room, "__all__", ()) if not name.startswith("__")}
         assert not modules & public, f"{room.__name__}: {modules & public}"

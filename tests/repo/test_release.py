@@ -68,6 +68,7 @@ def test_the_citation_names_the_paper_and_this_software() -> None:
     ]
 
 
+@pytest.mark.tree
 def test_every_package_folder_is_in_the_list_of_packages() -> None:
     """Else: packages in pyproject.toml. A folder that is missing there is missing in a wheel."""
     settings = PROJECT["tool"]["setuptools"]
