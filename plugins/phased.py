@@ -245,7 +245,7 @@ PE = Variant(
     presets={"theory": {}, "practical": {"alpha_scale": 0.3}},
 )
 FED_PE = Variant(
-    summary="Fed-PE: phased elimination together, by a design over clients and arms, "
+    summary="Fed-PE: federated phased elimination, by a design over clients and arms, "
     "for fixed arms",
     policy="fed-pe",
     trigger="never",

@@ -34,7 +34,7 @@ class Optimism:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any arm that is there, with equal probability: the baseline for all other policies."""
+    """Any available arm, with equal probability: the baseline for all other policies."""
 
     def choose(
         self, estimates: np.ndarray, widths: np.ndarray, targets: np.ndarray, draw: float

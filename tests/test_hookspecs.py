@@ -74,7 +74,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Sloppy:
-    """The best arm as estimated in layer 0, or, with probability `slips`, any arm that is there."""
+    """The best arm as estimated in layer 0, or, with probability `slips`, any available arm."""
 
     slips: float = 0.1
 
