@@ -17,7 +17,7 @@ def as_array(name: str, values: Any) -> AnyArray:
     """Check that values can be an array, and return it. Entries that are masked out are refused."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InvalidInput(
-            f"{name} has entries that are masked out: give mask= for arms that are not there"
+            f"{name} has entries that are masked out: pass mask= for arms that are not available"
         )
     try:
         return np.asarray(values)
@@ -28,7 +28,7 @@ def as_array(name: str, values: Any) -> AnyArray:
 def as_floats(name: str, values: Any) -> Floats:
     """Check that values can be an array of float64, and return it, aligned for C."""
     array = as_array(name, values)
-    # Of other kinds NumPy would drop imaginary parts, count days or parse text.
+    # From other kinds NumPy would drop imaginary parts, count days or parse text.
     if array.dtype.kind not in "fiubO":
         raise InvalidInput(
             f"{name} can't be read as an array of numbers: its type is {array.dtype}"

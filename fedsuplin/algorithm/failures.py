@@ -48,7 +48,7 @@ def describe_fault(engine: Engine, rule: Any) -> str:
     if rule.error is not None:
         return f"raised {type(rule.error).__name__}: {rule.error}"
     if rule.axis == "policy":
-        return f"chose {engine.chosen}, which is not layer·K + arm for an arm that is there"
+        return f"chose {engine.chosen}, which is not layer·K + arm for an available arm"
     return (
         "returned a weight that is negative or not finite"
         if rule.axis == "weighting"

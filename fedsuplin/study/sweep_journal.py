@@ -1,4 +1,4 @@
-"""The file in which a sweep keeps its runs, so that a sweep that was killed can go on.
+"""The file in which a sweep keeps its runs, so that a killed sweep can continue.
 
 It has one line of JSON per finished run. Each line is handed to the system whole before the next
 one, and half a line that a kill left is cut off when the file is opened again. The file is locked
@@ -98,13 +98,13 @@ class SweepJournal:
         except OSError as error:
             kept = (
                 f"{error.strerror}. The {len(self.lines)} runs in it are kept: "
-                "start the sweep again and it goes on"
+                "start the sweep again and it continues"
             )
             raise OSError(error.errno, kept, str(self.path)) from error
 
     @staticmethod
     def _close(file: IO[bytes]) -> None:
-        """Close the journal's file. What did not fit on the disk was reported before."""
+        """Close the journal's file. A full disk was reported before."""
         with contextlib.suppress(OSError):
             os.fsync(file.fileno())
         with contextlib.suppress(OSError):

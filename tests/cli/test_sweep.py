@@ -244,7 +244,7 @@ def test_a_full_disk_keeps_finished_runs_and_is_reported_in_one_line(tmp_path, m
         errors = called(plan, code=1).stderr
     assert errors.splitlines() == [
         f"Error: {tmp_path / 'grid' / 'runs.jsonl'}: No space left on device. "
-        "The 3 runs in it are kept: start the sweep again and it goes on"
+        "The 3 runs in it are kept: start the sweep again and it continues"
     ]
     assert len(lines_of(tmp_path / "grid")) == 4  # three and a half
     called(plan)

@@ -305,7 +305,7 @@ def test_masked_arrays_are_refused():
     hidden = np.ma.masked_array(contexts(), np.zeros((12, 5, 3), bool))
     assert fsl.ArrayProblem(hidden, np.zeros(12, int), theta=[0.1, 0.2, 0.3]).horizon == 12
     hidden.mask[3, 2, 1] = True
-    with pytest.raises(InvalidInput, match="contexts has entries that are masked out: give mask="):
+    with pytest.raises(InvalidInput, match="contexts has entries that are masked out: pass mask="):
         fsl.ArrayProblem(hidden, np.zeros(12, int), theta=[0.1, 0.2, 0.3])
 
 

@@ -520,7 +520,7 @@ WRONG = [
     ("weighting", "heavy", "raised ValueError: could not convert string to float: 'heavy'"),
     ("policy", None, "raised TypeError: 'NoneType' object cannot be interpreted as an integer"),
     ("policy", 2.0, "raised TypeError: 'float' object cannot be interpreted as an integer"),
-    ("policy", -1, "chose -1, which is not layer·K \\+ arm for an arm that is there"),
+    ("policy", -1, "chose -1, which is not layer·K \\+ arm for an available arm"),
     ("policy", 15, "chose 15, which is not"),  # 3 layers × 5 arms
     ("policy", 2**40, "raised OverflowError"),
 ]
