@@ -42,8 +42,9 @@ cdef enum Quiet:                     # can an arm of this layer be wider than it
     QUIET                            # no, except along the few directions kept with the snapshot
 
 # --- what has happened so far: the columns of a result --------------------------------------------
-# The names are in loop.pyx (SUMS, COUNTS, BY_PULL), in this order; tests/test_columns.py compares
-# them. The enums have no names of their own: Cython indexes C arrays with plain integers only.
+# The names are in loop.pyx (SUMS, COUNTS, BY_PULL), in this order; tests/ext/test_columns.py
+# compares them. The enums have no names of their own: Cython indexes C arrays with plain integers
+# only.
 
 cdef enum:                           # SUMS
     REGRET

@@ -226,7 +226,7 @@ def test_whatever_an_honest_client_has_seen_its_upload_is_believed(
         )
     check_upload(
         Upload.from_bytes(client.upload().to_bytes()), algorithm
-    )  # tests/test_ledger.py has what is not believed
+    )  # tests/federation/test_ledger.py has what is refused
     assert client.upload().pulls.sum() == pulls
 
 
