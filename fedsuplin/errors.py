@@ -52,11 +52,11 @@ class MissingExtra(FedsuplinError, ImportError):
 
 
 class FederationError(FedsuplinError, ConnectionError):
-    """A live federation can't go on: no server answers, or the server refuses this client."""
+    """A live federation can't continue: no server answers, or the server refuses this client."""
 
 
 class FederationWarning(UserWarning):
-    """The server refuses this client. It goes on deciding, but no longer shares what it learns."""
+    """The server refuses this client. It keeps deciding, but no longer shares what it learns."""
 
 
 class PluginWarning(UserWarning):

@@ -1,6 +1,6 @@
 """Everything that a plugin author imports: hooks, protocols, sizes, checks and compiled forms.
 
-The built-in plugins import from here and from nowhere else of fedsuplin.
+The built-in plugins import from here and from nowhere else in fedsuplin.
 docs/plugins.md is the guide.
 """
 

@@ -21,8 +21,8 @@ COMPLETION_VARIABLE = "_FEDSUPLIN_COMPLETE"
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
     """Print the script that makes TAB complete in SHELL: commands, options, and the names of
-    variants, triggers, weightings, noise models, arrivals, problems and experiments, also those
-    of plugins.
+    variants, triggers, weightings, noise models, arrivals, problems and experiments, including
+    those of plugins.
 
     \b
     bash (4.4 or newer), in ~/.bashrc:

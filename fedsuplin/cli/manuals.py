@@ -83,7 +83,7 @@ MAIN = Manual(
         "fedsuplin compare": "all the algorithms of the paper, side by side",
         "fedsuplin sweep grid.toml": "grids of policies, problems and seeds, as one table",
         "fedsuplin reproduce": "the paper's experiments, with a verdict for each claim",
-        "fedsuplin variants": "what there is to run",
+        "fedsuplin variants": "what you can run",
         "fedsuplin plugins new my-gossip": "a plugin package of your own",
         "fedsuplin serve --store server.db --tokens tokens.json": "the server of a live federation",
         "fedsuplin demo federation": "a federation to watch, on this machine",
@@ -104,7 +104,7 @@ RUN = Manual(
             "a million pulls; data, table and figure into results/"
         ),
         "fedsuplin run async --preset theory": (
-            "the constants of Theorem 1, and from which horizon on they help"
+            "the constants of Theorem 1, and the horizon from which they help"
         ),
         "fedsuplin run robust --budget 200 --corruption 100": (
             "an adversary with twice the assumed budget"
@@ -211,7 +211,7 @@ VARIANTS = Manual(
         "[NAME]": "A variant whose numbers to show; sync+robust combines two. [default: list all]"
     },
     examples={
-        "fedsuplin variants": "what there is to run",
+        "fedsuplin variants": "what you can run",
         "fedsuplin variants async --horizon 1e7": "radii and thresholds for ten million pulls",
     },
     further_reading=f"README.md for the variants, docs/presets.md for the presets, {JSON_KEYS}",

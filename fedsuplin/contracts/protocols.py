@@ -80,7 +80,7 @@ class Policy(Protocol):
         Parameters
         ----------
         estimates : ndarray of shape (layers, arms)
-            The estimated rewards r̂; −∞ for an arm that is not there.
+            The estimated rewards r̂; −∞ for an arm that is not available.
         widths : ndarray of shape (layers, arms)
             The width w of each confidence interval.
         targets : ndarray of shape (layers,)
@@ -245,7 +245,7 @@ class StatefulPolicy(Stateful, Protocol):
         Parameters
         ----------
         estimates : ndarray of shape (layers, arms)
-            The estimated rewards r̂; −∞ for an arm that is not there.
+            The estimated rewards r̂; −∞ for an arm that is not available.
         widths : ndarray of shape (layers, arms)
             The width w of each confidence interval.
         targets : ndarray of shape (layers,)

@@ -1,4 +1,4 @@
-"""The margin for rounding with which triggers compare, so that every CPU decides alike."""
+"""The margin for rounding with which triggers compare, so that every CPU decides the same."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Chunk:
         corruption : array_like of shape (n, n_arms), optional
             What an adversary adds to the rewards.
         mask : array_like of bool, shape (n, n_arms), optional
-            False for an arm that is not there.
+            False for an arm that is not available.
 
         Returns
         -------

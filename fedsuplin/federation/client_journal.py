@@ -119,7 +119,7 @@ class ClientJournal(NullJournal):
     def write_upload(self, sequence: int, frozen: bytes, at_end: bool) -> None:
         """Write an upload as it will be sent until it is answered.
 
-        The observations in it are on the disk before the server sees it.
+        The observations in it are on disk before the server sees it.
         """
         with self._open_transaction():
             self._file.execute(INSERT_EVENT, (UPLOADED, sequence, bytes([at_end])))
@@ -135,7 +135,7 @@ class ClientJournal(NullJournal):
 
     @contextmanager
     def _open_transaction(self) -> Iterator[None]:
-        """Run a block in one transaction that is on the disk when the block has ended."""
+        """Run a block in one transaction that is on disk when the block has ended."""
         try:
             self._file.execute("PRAGMA synchronous=FULL")
             self._file.execute("BEGIN IMMEDIATE")

@@ -38,7 +38,7 @@ class Commits:
         self._task: asyncio.Task[None] | None = None
 
     async def sync(self, client_id: int, request: SyncRequest) -> SyncAnswer:
-        """Merge an upload, and return its answer once it is on the disk."""
+        """Merge an upload, and return its answer once it is on disk."""
         future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingUpload(client_id, request, future))
         if self._task is None:

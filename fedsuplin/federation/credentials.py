@@ -27,7 +27,7 @@ TOKEN_PATTERN = re.compile(r"[!-~]+")
 
 
 class Tokens:
-    """Which client each token belongs to. Only hashes are kept: whoever reads them gets no token.
+    """Which client each token belongs to. Only hashes are kept, which reveal no token.
 
     >>> tokens = Tokens({7: hash_token("secret")})
     >>> tokens.find_client("secret"), tokens.find_client("other")

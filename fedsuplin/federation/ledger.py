@@ -457,7 +457,7 @@ class Ledger:
         self._is_ahead = False
 
     def _set_member(self, client_id: int, member: Member) -> None:
-        """Change what is remembered of a client."""
+        """Change what is remembered about a client."""
         self._replaced.setdefault(client_id, self._members.get(client_id, NEW_MEMBER))
         self._members[client_id] = member
 

@@ -21,7 +21,7 @@ class StoreKind:
     tables: str
     """Statements, with a semicolon between them."""
     synchronous: str
-    """FULL: on the disk when a commit returns. NORMAL: survives the process, not a power loss."""
+    """FULL: on disk when a commit returns. NORMAL: survives the process, not a power loss."""
 
 
 def open_store(path: str | os.PathLike[str], kind: StoreKind) -> sqlite3.Connection:

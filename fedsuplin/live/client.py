@@ -162,7 +162,7 @@ class Client:
         Raises
         ------
         InvalidInput
-            If the decision is not open: it was observed or dropped before, or another client's.
+            If the decision is not open: it was observed or dropped before, or is another client's.
         """
         number = decision.id if isinstance(decision, Decision) else decision
         reward = check_finite("reward", reward)
@@ -223,7 +223,7 @@ class Client:
     def upload(self) -> Upload:
         """Return everything that was gathered since the last download.
 
-        A second call before :meth:`apply` returns the same and what was observed in between.
+        A second call before :meth:`apply` returns the same plus what was observed in between.
         Merge only one of the two.
 
         Returns
@@ -248,8 +248,8 @@ class Client:
     def apply(self, download: Download | None, *, merged: bool = True) -> None:
         """Take the server's answer to the last upload.
 
-        Without an upload under way, the download becomes the base of everything that was gathered:
-        so does a client begin that joins late.
+        Without an upload under way, the download becomes the base of everything that was gathered.
+        This is how a client that joins late begins.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ from ..errors import InvalidInput
 
 MAGIC, VERSION = b"FSLM", 1
 HEAD = struct.Struct("<4sHH")
-# Of a message: bytes from outside must not decide how much memory is taken.
+# Limits of a message: bytes from outside must not decide how much memory we allocate.
 LARGEST_DIM, LARGEST_LAYERS = 1 << 15, 1 << 10
 
 
@@ -150,7 +150,7 @@ class Upload(Message):
     Attributes
     ----------
     client_id : int
-        Whose it is.
+        The client that sends it.
     layers : array of int
         The layers with new observations.
     grams : array of float, shape (layers, d(d+1)/2)

@@ -207,7 +207,7 @@ def read_table_file(path: Path, pandas: Any) -> pandas.DataFrame:
 def select_features(
     frame: pandas.DataFrame, special: tuple[str, str, str], features: Sequence[str] | None
 ) -> list[str]:
-    """Return the names of a table's feature columns, after checking that all columns are there."""
+    """Return the names of a table's feature columns, after checking that all columns exist."""
     others = [name for name in frame.columns if name not in special]
     names = others if features is None else list(features)
     for name in (*special, *names):

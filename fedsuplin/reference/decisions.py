@@ -58,7 +58,7 @@ def choose_by_plugin(
 ) -> tuple[int, int, float]:
     """Let a plugin decide for the twin, from estimates and widths of all K arms in every layer.
 
-    An arm that is not there has the estimate −∞ and the width 0.
+    An arm that is not available has the estimate −∞ and the width 0.
     """
     shape = (algorithm.n_layers, algorithm.n_arms)
     estimates, norms, widths = np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)

@@ -14,9 +14,9 @@ CHUNK_PULLS = 500  # pulls that are taken from a stream at once
 
 
 class Pull(NamedTuple):
-    """One pull: the active client, the arms that are there, the noise and its σ_t.
+    """One pull: the active client, the available arms, the noise and its σ_t.
 
-    Contexts, mean rewards and corruption have one row per arm that is there.
+    Contexts, mean rewards and corruption have one row per available arm.
     """
 
     client: int

@@ -42,7 +42,7 @@ class MovieLens(Experiment):
     pulls_each = {"quick": 300, "normal": 2000, "full": 10_000}
 
     def explain_missing(self) -> str | None:
-        """Return how to get the MovieLens release that the experiment needs, None if given."""
+        """Return how to get the MovieLens release that is needed, or None if one was given."""
         if self.options.movielens is not None:
             return None
         return (
@@ -52,7 +52,7 @@ class MovieLens(Experiment):
 
     @functools.cached_property
     def release(self) -> dict[str, Any]:
-        """Keywords of the experiment's problem: the paper's users and dimension, if it can be.
+        """Keywords of the experiment's problem: the paper's users and dimension, if possible.
 
         A release may have too few users or words for that.
         """

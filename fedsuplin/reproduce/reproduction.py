@@ -43,8 +43,8 @@ def reproduce(
 ) -> list[Outcome]:
     """Run experiments and write their data, figures and verdicts, and one page about all of them.
 
-    Each experiment is a sweep: started again after it was stopped, it goes on where it was. The
-    page also has what earlier starts left of other experiments in the folder.
+    Each experiment is a sweep: started again, it continues where it stopped. The page also has
+    the other experiments that were run into this folder before.
 
     Parameters
     ----------

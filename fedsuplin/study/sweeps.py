@@ -1,7 +1,7 @@
 """Run every policy on every problem with every seed, into one table.
 
-The runs are kept in a journal, so a sweep that was stopped or killed goes on where it was, and one
-with more seeds runs only those.
+The runs are kept in a journal. A sweep that was stopped or killed continues where it stopped, and
+one with more seeds plays only the new ones.
 """
 
 from __future__ import annotations
