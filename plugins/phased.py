@@ -111,7 +111,7 @@ class EliminationPhases:
         self.plan[client, kept] = np.where(design.weights > 0, np.clip(pulls, 1, horizon), 0)
 
     def _find_design(self, arms: np.ndarray) -> Design:
-        """Return the G-optimal design of some arms, from the earlier ones if it is there."""
+        """Return the G-optimal design of some arms, computed once per set of arms."""
         key = arms.tobytes()
         if key not in self._designs:
             self._designs[key] = find_g_optimal_design(arms)
