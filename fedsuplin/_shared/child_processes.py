@@ -1,4 +1,4 @@
-"""Child processes that leave Ctrl-C to their parent, and end when it was killed."""
+"""Child processes that leave Ctrl-C to their parent, and end when it is killed."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ PACKAGES = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "prometheus_client": "prometheus-client",
-}  # packages that are not called like their module
+}  # packages whose name differs from their module's
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:

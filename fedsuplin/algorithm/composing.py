@@ -52,7 +52,7 @@ def _look_up_variants(variant: str | Variant) -> tuple[str, dict[str, Variant]]:
 
 
 def combine_variants(recipes: Mapping[str, Variant], decided: Collection[str] = ()) -> Variant:
-    """Combine what each variant changes of the plain one.
+    """Combine what each variant changes in the plain one.
 
     If two change the same part in different ways, the part must be in `decided`. If presets give
     one keyword twice, the later name counts.

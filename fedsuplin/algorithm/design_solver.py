@@ -21,7 +21,7 @@ USED_PART = 0.5
 STEP_LIMIT = 100  # Newton steps of one path; 5 to 15 are usual
 HALVING_LIMIT = 30  # of one step; when more are needed, rounding is in the way
 KEPT = 0.01  # what a step leaves at least of every weight and slack
-# Up to so many rows the curvature is factored as it stands. That rounds less than the shorter form.
+# Up to this many rows the curvature is factored as it is, which rounds less than the shorter form.
 SMALL_BLOCK = 256
 
 

@@ -101,7 +101,7 @@ def reproduce_command(
     corruption  regret as the budget of an adversary grows: robust and async
     theorem     regret and communication with the constants of the theorems
 
-    Start a stopped reproduction again, and it continues where it was.
+    Start a stopped reproduction again, and it continues where it stopped.
     """
     out = out or Path("reproduction")
     for folder in (out, *(() if markdown is None else (markdown.parent,))):

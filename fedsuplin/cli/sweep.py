@@ -61,7 +61,8 @@ def sweep_command(
     result is one table and a figure.
 
     Runs are kept in --out as they end. Start a stopped or killed sweep again, and it continues
-    where it was. With more seeds or values, only those are played. Failed runs are tried again.
+    where it stopped. With more seeds or values, only those are played. Failed runs are tried
+    again.
     """
     if example and as_json:
         raise click.UsageError("--json is for the results of a sweep; the example is TOML")

@@ -205,8 +205,8 @@ class StatefulWeighting(Stateful, Protocol):
     def weight(self, norm: float, sigma: float, residual: float, state: np.ndarray) -> float:
         """Return the weight ω of an observation, and update the state in place.
 
-        The residual is there to learn from for later pulls: a weight that depends on its own
-        reward biases the estimate. In C:
+        Use the residual for later pulls only: a weight that depends on its own reward biases
+        the estimate. In C:
         ``double (double, double, double, double *, void *)``.
 
         Parameters

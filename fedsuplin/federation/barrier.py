@@ -295,7 +295,7 @@ class Barrier:
         self._joining.clear()
 
     def _set_timer(self, on: bool) -> None:
-        """Start the deadline of a phase anew, or stop it."""
+        """Restart the deadline of a phase, or stop it."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = (

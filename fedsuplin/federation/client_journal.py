@@ -22,7 +22,7 @@ CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, what INTEGE
 data BLOB NOT NULL);
 """
 JOURNAL_STORE = StoreKind("client", 0x4653_4C43, 1, JOURNAL_TABLES, "NORMAL")  # "FSLC"
-MOST_EVENTS = 500  # between snapshots: at most so many are replayed after a restart
+MOST_EVENTS = 500  # between snapshots: at most this many are replayed after a restart
 DECIDED, OBSERVED, DROPPED, UPLOADED, ROUND = "decided", "observed", "dropped", "uploaded", "round"
 INSERT_EVENT = "INSERT INTO events (kind, what, data) VALUES (?, ?, ?)"
 

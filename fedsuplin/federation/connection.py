@@ -59,7 +59,7 @@ def connect(
     seed : int, default 0
         The seed of random policies.
     algorithm : Algorithm or Doubling, optional
-        The algorithm that the server must have. By default the server's, whichever it is.
+        The algorithm that the server must have. By default any will do.
     wait : float, default 30.0
         For how many seconds the server may be unreachable now.
     timeout : float, default 10.0
@@ -254,7 +254,7 @@ class Connection(ConnectionStatus):
             self._driver.join()
 
     def _wait_until_flushed(self, until: int, timeout: float | None) -> None:
-        """Wait until so many observations are merged, or raise an error."""
+        """Wait until this many observations are merged, or raise an error."""
         self._driver.retract()
         flushed = self._wait(lambda: self._link.is_flushed(until), timeout)
         self._raise_error()

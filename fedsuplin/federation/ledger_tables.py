@@ -1,4 +1,4 @@
-"""The tables of the server's store, and what it remembers of each client."""
+"""The tables of the server's store, and what it remembers about each client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_STATEMENT_VALUES = 999  # in one statement of SQLite before 3.32
 
 
 class Member(NamedTuple):
-    """What the server remembers of a client. The fields are the columns, in this order."""
+    """What the server remembers about a client. The fields are the columns, in this order."""
 
     session: bytes
     generation: int
@@ -48,7 +48,7 @@ NEW_MEMBER = Member(b"", 0, NO_SEQUENCE, b"", "[]", 0, 0, 0, 0.0)
 
 
 def read_members(file: sqlite3.Connection) -> dict[int, Member]:
-    """Read the ledger's table of clients: what is remembered of each, by its id."""
+    """Read the ledger's table of clients: what is remembered about each, by its id."""
     rows = file.execute(f"SELECT client_id, {', '.join(Member._fields)} FROM clients")
     return {number: Member(*rest) for number, *rest in rows}
 

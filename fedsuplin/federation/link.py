@@ -403,7 +403,7 @@ class Link:
             self.on_change()
 
     def _try_later(self, *, again: bool) -> None:
-        """Put the next attempt off. `again`: the server is there, and asks to start over."""
+        """Put the next attempt off. `again`: the server answered, and asks to start over."""
         state = self._state
         self._retries.note_failure()
         if not again:
@@ -468,7 +468,7 @@ class Link:
         state = self._state
         self._report = None
         if state.frozen is not None:
-            return  # only the upload's own answer tells what became of it
+            return  # only the answer to the upload tells whether it was merged
         if answer.epoch != state.epoch:
             self._begin_epoch(answer.epoch, answer.round, answer.download)
             self._save_snapshot()
@@ -487,7 +487,7 @@ class Link:
         self._save_snapshot()
 
     def _begin_epoch(self, epoch: int, round_: int, download: Download | None) -> None:
-        """Begin an epoch with a new client. What the last one had gathered is of no more use."""
+        """Begin an epoch with a new client. What the last one had gathered is dropped."""
         state, last = self._state, self.client
         if last is not None and epoch < state.epoch:
             raise FederationError(
@@ -550,7 +550,7 @@ class Link:
             self.on_change()
 
     def is_flushed(self, until: int) -> bool:
-        """Return whether so many observations are merged, or none is left to upload."""
+        """Return whether this many observations are merged, or none is left to upload."""
         if self._leaving:
             return self._has_left()
         return self._state.frozen is None and (

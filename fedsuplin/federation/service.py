@@ -389,7 +389,7 @@ def compute_largest_request(agreement: Agreement) -> int:
 
 
 async def add_health_service(server: Any) -> Any:
-    """Add gRPC's health service beside ours. Anyone may call it; it only tells that we run."""
+    """Add gRPC's health service beside ours. Anyone may call it; it only says that we run."""
     health, messages, stubs = (
         import_extra(f"grpc_health.v1.{name}", "federation", "fedsuplin serve")
         for name in HEALTH_MODULES

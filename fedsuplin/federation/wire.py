@@ -150,7 +150,7 @@ class SyncRequest(Message):
 
 @dataclass(frozen=True)
 class SyncAnswer(Message):
-    """What became of an upload, and the sums after it."""
+    """Whether an upload was merged, and the sums after it."""
 
     kind = 13
 

@@ -29,7 +29,7 @@ class MovieLensProblem(DataProblem):
     of 1 / n_arms per round, and `noise_scale` is 1/2.
 
     A user's positives come in a random order, and none comes twice before all have come. The other
-    arms are distinct and drawn anew each round. The place of the positive is random.
+    arms are distinct and drawn again each round. The place of the positive is random.
 
     The features of a movie are the words of its genres and tags, in lower case, with one count for
     each time that a user gave the tag. Tags are split into words because users write one tag in
@@ -336,7 +336,7 @@ def select_users(
 
 
 def check_n_clients(n_clients: int | None, n_users: int) -> int:
-    """Return the number of clients, after checking that MovieLens has so many users."""
+    """Return the number of clients, after checking that MovieLens has as many users."""
     wanted = n_users if n_clients is None else check_positive_integer("n_clients", n_clients)
     if wanted > n_users:
         raise InvalidInput(

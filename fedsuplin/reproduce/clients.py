@@ -55,7 +55,7 @@ class Clients(Experiment):
         ]
 
     def make_problem(self, count: int) -> dict[str, Any]:
-        """Return the keywords of the experiment's problem with so many clients."""
+        """Return the keywords of the experiment's problem with this many clients."""
         return PAPER | {"n_clients": count, "horizon": count * self.pulls_each}
 
     def draw(self, measured: Measured) -> Figure:

@@ -97,7 +97,7 @@ class MovieLens(Experiment):
         ]
 
     def make_problem(self, count: int) -> dict[str, Any]:
-        """Return the keywords of the experiment's problem with so many users."""
+        """Return the keywords of the experiment's problem with this many users."""
         return {
             "name": "movielens",
             **self.release,
@@ -162,7 +162,7 @@ class MovieLens(Experiment):
         ]
 
     def judge_policy(self, measured: Measured, policy: str, rounds: int) -> list[Verdict]:
-        """Return the verdicts on a policy after so many rounds per client."""
+        """Return the verdicts on a policy after this many rounds per client."""
         of = {
             name: [compute_ratio_after(measured, name, count, rounds) for count in self.counts]
             for name in (policy, ALONE)
@@ -204,7 +204,7 @@ class MovieLens(Experiment):
 
 
 def compute_ratio_after(measured: Measured, policy: str, count: int, rounds: int) -> Floats:
-    """Return the reward on MovieLens relative to random play after so many rounds, per seed.
+    """Return the reward on MovieLens relative to random play after this many rounds, per seed.
 
     It is read at the nearest recorded pull.
     """

@@ -69,7 +69,7 @@ def run(
         exists, the run resumes from it, and its result is bit for bit that of a run which never
         stopped.
     checkpoint_every : int, optional
-        Write the checkpoint after every so many pulls, instead of every minute.
+        Write the checkpoint whenever this many pulls were played, instead of every minute.
     **parameters : object
         Further keywords of :func:`make`, if the algorithm is a name or a variant. With the
         practical preset ``noise_scale``, ``R`` and ``corruption`` default to the problem's.

@@ -403,7 +403,7 @@ def summarise_line(line: Mapping[str, Any]) -> dict[str, Any]:
 class Columns:
     """The columns for the keywords of policies and problems.
 
-    A name that would be there twice has "policy." or "problem." before it.
+    A name that would occur twice has "policy." or "problem." before it.
     """
 
     def __init__(self, points: Sequence[Point]) -> None:

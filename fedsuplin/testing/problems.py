@@ -20,7 +20,7 @@ from .subject import PULLS, Subject, call_plugin, encode_parameters, fail
 def check_sizes_are_whole_numbers(subject: Subject) -> None:
     """Check that a problem's dim, n_arms and n_clients are whole numbers of at least 1.
 
-    So must the horizon be, unless it is None.
+    So must be the horizon, unless it is None.
     """
     problem = subject.make()
     for name in ("dim", "n_arms", "n_clients", "horizon"):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..simulation.result import RunResult
 
 
-LOG_SPAN = 1000  # the axes are logarithmic if the last count is so many times the first
+LOG_SPAN = 1000  # the axes are logarithmic if the last count is this many times the first
 MOST_BAR_LABELS = 8
 
 

@@ -42,7 +42,7 @@ FIRST_COLOURS = (
 COLOURS = (*FIRST_COLOURS, "#7B3294", "#8B0000", "#8F8F8F", "#9ACD32")
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*Xh<>d"
-WIDE = 20  # an axis is logarithmic if its largest value is so many times its smallest
+WIDE = 20  # an axis is logarithmic if its largest value is this many times its smallest
 MOST_TICKS, MOST_LEGEND = 8, 8
 YLABELS = {"regret": "cumulative regret", "communication": "communications (cumulative)"}
 

@@ -26,7 +26,7 @@ from .standing import ClientStanding
 from .world import ARMS, DIM, NOISE, World, check_world
 
 DEADLINE_SECONDS = 1.0  # that clients that sync together wait for one that was killed
-SERVER_KILL_EVERY = 3  # one in so many kills is the server's
+SERVER_KILL_EVERY = 3  # one kill in this many is the server's
 DOWN_SECONDS = (0.5, 2.0)  # between a kill and the next start
 CALM_SECONDS = 1.5  # at the end, without kills
 STOP_SECONDS = 5.0
