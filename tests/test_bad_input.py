@@ -440,7 +440,7 @@ def test_the_engine_itself_refuses_chunks_that_do_not_fit(changes):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_chunk_that_somebody_made_by_hand_has_the_engines_types(changes, message):
+def test_a_chunk_made_by_hand_must_have_the_engines_types(changes, message):
     problem = Streams(fsl.SyntheticProblem(3, 4, 2), replaced(**changes))
     with pytest.raises(InvalidInput, match=re.escape(f"the chunk's {message}")):
         fsl.run("async", problem, horizon=4)

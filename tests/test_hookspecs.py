@@ -454,7 +454,7 @@ class Careless(Problem):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_a_careless_problem_is_told_what_is_wrong_with_its_chunk(changes, message):
+def test_a_careless_problem_gets_an_error_that_describes_its_chunk(changes, message):
     assert fsl.run("async", Careless({}), horizon=20).complete
     with pytest.raises(InvalidInput, match=message) as caught:
         fsl.run("async", Careless(changes), horizon=20)

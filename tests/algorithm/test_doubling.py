@@ -37,12 +37,12 @@ def test_without_a_horizon_make_gives_epochs_that_double():
     )
 
 
-def test_that_nobody_knows_the_horizon_must_be_said():
+def test_an_unknown_horizon_must_be_given_as_none():
     with pytest.raises(TypeError, match="horizon"):
         fsl.make("async", **SIZES)
 
 
-def test_what_is_wrong_with_a_keyword_is_told_at_once():
+def test_a_wrong_keyword_is_refused_at_once():
     with pytest.raises(UnknownName, match="gamma"):
         fsl.make("async", **SIZES, horizon=None, gamma=3)
     with pytest.raises(InvalidInput, match="dim"):

@@ -362,7 +362,7 @@ def test_permuted_clients_and_arms_have_the_permuted_design():
     )
 
 
-def test_an_arm_that_nobody_has_active_or_whose_contexts_are_zero_is_ignored():
+def test_an_arm_that_no_client_has_active_or_whose_contexts_are_zero_is_ignored():
     contexts, active = normal(32, 4, 5, 2), np.ones((4, 5), dtype=bool)
     active[:, 1] = False
     contexts[:, 3] = 0.0

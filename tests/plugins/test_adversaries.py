@@ -127,7 +127,7 @@ def test_the_twins_agree_against_each_adversary(adversary, variant):
     assert np.count_nonzero(engine.layer_pulls) >= 3
 
 
-def test_an_adversary_nobody_knows_is_refused_with_those_there_are():
+def test_an_unknown_adversary_is_refused_with_a_list_of_the_known_ones():
     with pytest.raises(
         InvalidInput, match="adversary must be one of early, targeted, random, not 'target'"
     ):

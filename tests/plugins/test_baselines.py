@@ -111,7 +111,7 @@ def test_phased_policies_agree_at_awkward_sizes(name, sizes):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_fed_pe_can_be_told_what_the_clients_share(shared):
+def test_fed_pe_takes_what_the_clients_share_as_a_parameter(shared):
     from fedsuplin_plugins.phased import FedPE
 
     problem = fsl.FixedArmsProblem(3, 5, 3, own_arms=True, horizon=3000, seed=5)

@@ -141,7 +141,7 @@ def test_less_than_the_price_of_corruption_leaves_the_theorem_where_there_is_cor
 
 # --- theory ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_theory_is_not_a_preset_that_anybody_chose(variant):
+def test_the_theory_preset_contains_no_tuned_constant(variant):
     algorithm = fsl.make(variant, **PAPER, preset="theory")
     assert plugins.create("variants", variant, {}).presets["theory"] == {}
     assert algorithm.guarantee and algorithm.setting.ridge == algorithm.noise.alpha_scale == 1.0
