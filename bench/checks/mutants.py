@@ -220,7 +220,7 @@ MUTANTS = [
         "twin",
     ),
     Mutant(
-        "uniform play is credited with arms that are not there",
+        "uniform play is credited with unavailable arms",
         "loop.pyx",
         "            total += means[a]\n            there += 1\n",
         "            total += means[a]\n        there += 1\n",

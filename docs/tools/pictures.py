@@ -69,7 +69,7 @@ def draw_layers(look: Look) -> Figure:
     second = first & (estimates >= lowest)
     draw_arms(axes[1], look, estimates, widths, first, second, None)
     draw_line(axes[1], look, lowest, "max r̂ − 2w̄₁")
-    set_title(axes[1], "Layer 1: every width ≤ w̄₁", "keep estimates above the line, go on")
+    set_title(axes[1], "Layer 1: every width ≤ w̄₁", "keep estimates above the line, next layer")
 
     estimates = np.array([0.0, 0.0, 0.0, 0.86, 0.0, 0.70, 0.90, 0.0])
     widths = np.array([0.0, 0.0, 0.0, 0.08, 0.0, 0.16, 0.07, 0.0])
@@ -216,7 +216,7 @@ def draw_triggers(look: Look) -> Figure:
     every = play_federation(lambda gain, elapsed: elapsed * gain > 12, all_sync=True)
     draw_saw(right, look, pulls, np.array(every["elapsed"]) * np.array(every["gain"]), 12, "D")
     set_title(
-        right, "sync: (t − t_last) · ln det ratio > D", "time counts too; whoever fires, all sync"
+        right, "sync: (t − t_last) · ln det ratio > D", "time counts too; if one fires, all sync"
     )
     right.set(xlabel="rounds", ylabel="elapsed · gain, of one client")
     return figure

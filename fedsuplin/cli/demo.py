@@ -15,7 +15,7 @@ _demo_option = make_option_factory("What is played")
 
 @click.group("demo", cls=SectionedGroup, manual=DEMO)
 def demo_command() -> None:
-    """Something to watch: a live federation, for now."""
+    """Demonstrations: so far one, a live federation."""
 
 
 @demo_command.command(
