@@ -1,4 +1,4 @@
-"""The client's side of a federation: whatever fails, nothing is lost and nothing counted twice."""
+"""The client side of a federation: no fault loses an observation or counts it twice."""
 
 import asyncio
 import gc
@@ -47,7 +47,7 @@ from fedsuplin.simulation.preparing import choose_arrival
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 3}
 IN_MEMORY = (
     "/dev/shm" if Path("/dev/shm").is_dir() else None
-)  # files that are killed often: it is their order that counts
+)  # faster, and these tests need no durable disk
 CODES = {
     "round": "ABORTED",
     "session": "FAILED_PRECONDITION",
@@ -75,9 +75,9 @@ class Hub:
         self.reports, self.uploads, self.asked, self.waiting = {}, {}, None, {}
 
     def restart(self):
-        """Killed, and started again from what was on the disk."""
+        """Kill the server and start it again from the files on disk."""
         old, self.n_files = self.folder / f"server-{self.n_files}.db", self.n_files + 1
-        new = copied(old, self.folder / f"server-{self.n_files}.db")
+        new = copy_store(old, self.folder / f"server-{self.n_files}.db")
         self.ledger.close()
         self.ledger = Ledger(new)
         self._begin(range(SIZES["n_clients"]))
@@ -135,16 +135,18 @@ class Hub:
             self.asked = {layer for each in self.reports.values() for layer in each.asking}
             if not self.asked:
                 self.ledger.close_round([], ())
-                self.tell(RoundAnswer(self.ledger.epoch, self.ledger.round, False))
+                self.answer_waiting(RoundAnswer(self.ledger.epoch, self.ledger.round, False))
             else:
-                self.tell(RoundAnswer(self.ledger.epoch, self.ledger.round, True), over=False)
+                self.answer_waiting(
+                    RoundAnswer(self.ledger.epoch, self.ledger.round, True), over=False
+                )
         elif self.asked and self.reports.keys() <= self.uploads.keys():
             answers = self.ledger.close_round(
                 [self.uploads[i] for i in sorted(self.uploads)], sorted(self.asked)
             )
-            self.tell(answers[0] if answers else self.ledger.answer_over())
+            self.answer_waiting(answers[0] if answers else self.ledger.answer_over())
 
-    def tell(self, answer, over=True):
+    def answer_waiting(self, answer, over=True):
         for key in self.waiting.values():
             self.answers[key] = answer.to_bytes()
         self.waiting = {}
@@ -152,7 +154,7 @@ class Hub:
             self._new_round()
 
     def deadline(self):
-        """End the wait for clients that have not come."""
+        """End the wait for clients that have not reported or uploaded."""
         self.expected = set(self.reports)
         if self.asked is not None:
             for client_id in self.reports.keys() - self.uploads.keys():
@@ -166,8 +168,8 @@ class Hub:
         self.ledger.close()
 
 
-def copied(old, new):
-    """The files of a process that was killed: what is in them, and nothing that it had in mind."""
+def copy_store(old, new):
+    """Copy a store as a killed process leaves it: the files, without uncommitted changes."""
     for end in ("", "-wal"):
         if Path(f"{old}{end}").exists():
             shutil.copy(f"{old}{end}", f"{new}{end}")
@@ -175,15 +177,15 @@ def copied(old, new):
 
 
 class Killed(BaseException):
-    """At some commit."""
+    """Raised at a commit in place of killing the process."""
 
 
-class Fragile(ClientJournal):
+class FragileJournal(ClientJournal):
     """A journal whose process is killed before or after one of its commits."""
 
     life = None
 
-    def _dies(self, commit, *values):
+    def _commit_or_die(self, commit, *values):
         if self.life is not None:
             self.life -= 1
         if self.life == 0:
@@ -195,13 +197,13 @@ class Fragile(ClientJournal):
             raise Killed
 
     def _add(self, *values):
-        self._dies(super()._add, *values)
+        self._commit_or_die(super()._add, *values)
 
     def uploaded(self, *values):
-        self._dies(super().uploaded, *values)
+        self._commit_or_die(super().uploaded, *values)
 
     def keep(self, *values):
-        self._dies(super().keep, *values)
+        self._commit_or_die(super().keep, *values)
 
 
 class Player:
@@ -216,32 +218,32 @@ class Player:
             faults,
         )
         self.n_files, self.n_calls, self.now, self.late = 0, 0, 0.0, []
-        self.waits = None  # the request that has no answer yet, and its key
+        self.pending = None  # the unanswered request and its key
         self._open()
 
     def _open(self):
-        journal = Fragile(self.folder / f"client-{self.client_id}-{self.n_files}.db")
+        journal = FragileJournal(self.folder / f"client-{self.client_id}-{self.n_files}.db")
         if self.rng.random() < self.faults:
             journal.life = int(self.rng.integers(1, 60))
         self.link = Link(self.client_id, journal=journal, clock=lambda: self.now)
 
     def restart(self):
-        """Kill the client. The restarted one knows the same, unless it was killed within a step."""
-        old, before, self.waits = self.link, self.link, None
+        """Kill the client, restart it from a copy of its store and return the old link."""
+        old, before, self.pending = self.link, self.link, None
         path = self.folder / f"client-{self.client_id}-{self.n_files}.db"
         self.n_files += 1
-        copied(path, self.folder / f"client-{self.client_id}-{self.n_files}.db")
+        copy_store(path, self.folder / f"client-{self.client_id}-{self.n_files}.db")
         old.stop()
         self._open()
         return before
 
-    def checked_restart(self):
+    def restart_and_compare(self):
         before = self.restart()
         if before.client is not None:
-            same_client(before, self.link)
+            assert_same_client(before, self.link)
 
-    def surviving(self, step, *values):
-        """Do something; if the process is killed in it, whoever is there afterwards."""
+    def survive(self, step, *values):
+        """Run a step; if the process is killed in it, restart it and return `Killed`."""
         try:
             return step(*values)
         except Killed:
@@ -251,16 +253,16 @@ class Player:
     # --- the network ------------------------------------------------------------------------------
 
     def pump(self):
-        """One more thing happens on the network."""
+        """Let one more event happen on the network."""
         if (
             self.late and self.rng.random() < 0.3
-        ):  # a lost request arrives after all, and its answer is ignored
+        ):  # a delayed request arrives, and its answer is ignored
             self.hub.call(*self.late.pop(self.rng.integers(len(self.late))))
-        if self.waits is not None:
-            self.hear()
+        if self.pending is not None:
+            self.receive()
             return
         self.now += self.link.compute_delay() + 1e-6
-        request = self.surviving(self.link.request)
+        request = self.survive(self.link.request)
         if request is None or request is Killed:
             return
         self.n_calls += 1
@@ -269,7 +271,7 @@ class Player:
         what = self.rng.random() / self.faults if self.faults else 1.0
         if what < 0.2:  # the request is lost
             self.link.take_failure(request.number, "UNAVAILABLE", "lost")
-        elif what < 0.4:  # or comes later, when another one has been sent
+        elif what < 0.4:  # or arrives later, after another one was sent
             self.late.append(call)
             self.link.take_failure(request.number, "DEADLINE_EXCEEDED", "late")
         elif what < 0.6:  # its answer is lost
@@ -280,50 +282,50 @@ class Player:
             self.hub.call(*call)
             if what < 0.8:  # it arrives twice, and is answered twice
                 self.hub.call((*key, "again"), *call[1:])
-            self.waits = request, key
-            self.hear()
+            self.pending = request, key
+            self.receive()
 
-    def hear(self):
-        request, key = self.waits
+    def receive(self):
+        request, key = self.pending
         if key not in self.hub.answers:
             if (
                 self.hub.waiting.get(self.client_id) != key
             ):  # the server was restarted, or has another call of this client
-                self.waits = None
+                self.pending = None
                 self.link.take_failure(request.number, "UNAVAILABLE", "gone")
             return
-        answer, self.waits = self.hub.answers.pop(key), None
+        answer, self.pending = self.hub.answers.pop(key), None
         if isinstance(answer, bytes):
             self.link.take_answer(
                 request.number - 1, answer
             )  # an answer to an earlier attempt is ignored
-            self.surviving(self.link.take_answer, request.number, answer)
+            self.survive(self.link.take_answer, request.number, answer)
         else:
             self.link.take_failure(request.number, *answer)
 
     # --- choosing and learning --------------------------------------------------------------------
 
     def select(self, contexts):
-        while (decision := self.surviving(self.link.select, contexts)) is Killed:
+        while (decision := self.survive(self.link.select, contexts)) is Killed:
             for number in tuple(
                 self.link.client.open_ids
-            ):  # made, but lost with the process: it is never observed
+            ):  # made, but lost with the process: never observed
                 if number not in self.waiting_for:
-                    self.surviving(self.link.drop, number)
+                    self.survive(self.link.drop, number)
         return decision
 
     def observe(self, decision, reward):
         while decision.id in self.link.client.open_ids:
-            self.surviving(self.link.observe, decision.id, reward)
+            self.survive(self.link.observe, decision.id, reward)
 
     waiting_for = ()
 
 
-def same_client(one, other):
-    """Everything that a later step could depend on."""
+def assert_same_client(one, other):
+    """Assert that two links agree in everything that a later step could depend on."""
     for layer in range(one.client.algorithm.n_layers):
         for name, known in one.client.layer(layer).items():
-            if name not in ("quiet", "n_spikes"):  # which spare work, and change no decision
+            if name not in ("quiet", "n_spikes"):  # these only save work and change no decision
                 assert np.array_equal(known, other.client.layer(layer)[name]), (layer, name)
     parts = ("_pulls", "_sent", "_next")
     assert all(getattr(one.client, name) == getattr(other.client, name) for name in parts)
@@ -348,8 +350,8 @@ def same_client(one, other):
 
 
 @contextmanager
-def federation(name, rng, faults, **keywords):
-    """Clients that have joined a server, in files of their own."""
+def run_federation(name, rng, faults, **keywords):
+    """Run a server and clients that have joined it, with their stores in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         algorithm = (
             fsl.make(name, **SIZES, **({"horizon": 500} | keywords))
@@ -369,31 +371,31 @@ def federation(name, rng, faults, **keywords):
                 player.link.stop()
 
 
-def contexts_of(rng):
+def draw_contexts(rng):
     found = rng.standard_normal((SIZES["n_arms"], SIZES["dim"]))
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
-def sums_of(ledger):
-    """What the server has in each layer, without the ridge."""
+def read_sums(ledger):
+    """Return the server's sums of each layer, without the ridge."""
     download, ridge = ledger.download(), ledger.algorithm.setting.ridge * np.eye(SIZES["dim"])
     grams = [unpack_upper(gram, SIZES["dim"]) for gram in download.grams]
     return [np.triu(gram - ridge) for gram in grams], list(download.moments)
 
 
-def everything(ledger):
-    """The sums of no observations yet."""
+def make_zero_sums(ledger):
+    """Return sums for every layer, before any observation."""
     n, dim = ledger.algorithm.n_layers, SIZES["dim"]
     return [np.zeros((dim, dim)) for _ in range(n)], [np.zeros(dim) for _ in range(n)]
 
 
-def add(sums, layer, x, reward):
+def add_observation(sums, layer, x, reward):
     sums[0][layer] += np.triu(np.outer(x, x))
     sums[1][layer] += reward * x
 
 
-def flushed(hub, players):
-    """All that is there, merged."""
+def flush_all(hub, players):
+    """Flush every player until the server has merged all observations."""
     for player in players:
         until = player.link.flush()
         for step in range(2000):
@@ -401,14 +403,14 @@ def flushed(hub, players):
                 break
             if step % 20 == 19:
                 hub.deadline()  # the other clients have finished
-            player.link.flush()  # a restarted client has forgotten that it was asked for
+            player.link.flush()  # a restarted client has forgotten the earlier flush
             player.pump()
             assert player.link.error is None, player.link.error
         else:
             raise AssertionError("not merged after 2000 steps")
 
 
-# --- whatever fails when --------------------------------------------------------------------------
+# --- random faults --------------------------------------------------------------------------------
 
 
 @settings(max_examples=80)
@@ -417,16 +419,16 @@ def flushed(hub, players):
     name=st.sampled_from(["async", "fedlinucb", "oful", "sync"]),
     faults=st.sampled_from([0.0, 0.3, 0.8]),
 )
-def test_the_servers_sums_are_those_of_all_observations_whatever_fails(seed, name, faults):
+def test_the_servers_sums_equal_all_observations_under_any_faults(seed, name, faults):
     rng = np.random.default_rng(seed)
-    with federation(name, rng, faults) as (hub, players):
-        sums, waiting, n = everything(hub.ledger), [], 0
+    with run_federation(name, rng, faults) as (hub, players):
+        sums, waiting, n = make_zero_sums(hub.ledger), [], 0
         for player in players:
             player.waiting_for = set()
         for _ in range(250):
             player, what = players[rng.integers(len(players))], rng.random()
             if what < 0.25:
-                contexts = contexts_of(rng)
+                contexts = draw_contexts(rng)
                 decision = player.select(contexts)
                 player.waiting_for.add(decision.id)
                 waiting.append((player, decision, contexts[decision.arm]))
@@ -435,10 +437,10 @@ def test_the_servers_sums_are_those_of_all_observations_whatever_fails(seed, nam
                 reward = rng.random()
                 player.observe(decision, reward)
                 player.waiting_for.discard(decision.id)
-                add(sums, decision.layer, x, reward)
+                add_observation(sums, decision.layer, x, reward)
                 n += 1
             elif what < 0.5 + 0.04 * faults:
-                player.checked_restart()
+                player.restart_and_compare()
             elif what < 0.5 + 0.06 * faults:
                 hub.restart()
             elif what < 0.58:
@@ -446,41 +448,41 @@ def test_the_servers_sums_are_those_of_all_observations_whatever_fails(seed, nam
             else:
                 player.pump()
             assert player.link.error is None, player.link.error
-        flushed(hub, players)
+        flush_all(hub, players)
         assert sum(player.link.n_observed for player in players) == n == hub.ledger.total_pulls
-        for found, right in zip(sums_of(hub.ledger), sums, strict=True):
+        for found, right in zip(read_sums(hub.ledger), sums, strict=True):
             assert np.allclose(found, right, rtol=0, atol=1e-9)
 
 
-def played(name, seed, faults, n_rounds=25):
+def play_schedule(name, seed, faults, n_rounds=25):
     """Play a fixed schedule without decisions during a sync; return choices and sums."""
     schedule, rng, chosen = np.random.default_rng(seed), np.random.default_rng(seed + 1), []
     with (
-        federation(name, rng, faults, C=0.05)
+        run_federation(name, rng, faults, C=0.05)
         if name == "async"
-        else federation(name, rng, faults) as (hub, players)
+        else run_federation(name, rng, faults) as (hub, players)
     ):
         for _ in range(n_rounds):
             for player in players:
-                contexts = contexts_of(schedule)
+                contexts = draw_contexts(schedule)
                 decision = player.select(contexts)
                 if rng.random() < 0.1 * faults:
                     player.waiting_for = {decision.id}
-                    player.checked_restart()
+                    player.restart_and_compare()
                 player.observe(decision, schedule.random())
                 chosen.append((decision.arm, decision.layer))
                 if hub.ledger.algorithm.syncs == "one":
-                    settle(hub, [player], rng, faults)
-            settle(hub, players, rng, faults)
-        return chosen, sums_of(hub.ledger), hub.ledger.communication, hub.ledger.round
+                    run_until_idle(hub, [player], rng, faults)
+            run_until_idle(hub, players, rng, faults)
+        return chosen, read_sums(hub.ledger), hub.ledger.communication, hub.ledger.round
 
 
-def settle(hub, players, rng, faults):
-    """Until nothing is under way, whatever fails."""
+def run_until_idle(hub, players, rng, faults):
+    """Run the network, with faults, until no player is busy."""
     for _ in range(5000):
         for player in players:
             if rng.random() < 0.05 * faults:
-                player.checked_restart()
+                player.restart_and_compare()
             player.pump()
             assert player.link.error is None, player.link.error
         if rng.random() < 0.02 * faults:
@@ -495,8 +497,8 @@ def settle(hub, players, rng, faults):
     seed=st.integers(0, 10**6),
     name=st.sampled_from(["async", "fedlinucb", "variance", "sync", "dislinucb"]),
 )
-def test_a_run_in_which_much_is_lost_chooses_as_one_in_which_nothing_is(seed, name):
-    undisturbed, disturbed = played(name, seed, 0.0), played(name, seed, 0.6)
+def test_a_run_with_lost_messages_makes_the_same_choices_as_one_without(seed, name):
+    undisturbed, disturbed = play_schedule(name, seed, 0.0), play_schedule(name, seed, 0.6)
     assert undisturbed[0] == disturbed[0] and undisturbed[2:] == disturbed[2:]
     for one, other in zip(undisturbed[1], disturbed[1], strict=True):
         assert np.array_equal(one, other)
@@ -508,27 +510,27 @@ def test_a_run_in_which_much_is_lost_chooses_as_one_in_which_nothing_is(seed, na
     name=st.sampled_from(["async", "sync"]),
     faults=st.sampled_from([0.0, 0.5]),
 )
-def test_through_all_epochs_of_an_unknown_horizon_clients_follow_the_server(seed, name, faults):
+def test_clients_follow_the_server_through_all_epochs_of_an_unknown_horizon(seed, name, faults):
     rng = np.random.default_rng(seed)
-    with federation(fsl.Doubling(name, SIZES, first=12), rng, faults) as (hub, players):
+    with run_federation(fsl.Doubling(name, SIZES, first=12), rng, faults) as (hub, players):
         n, old = 0, []
         for _ in range(40):
             for player in players:
                 player.waiting_for = {*player.waiting_for, player.link.client.next_id}
-                old.append((player, player.select(contexts_of(rng))))
-                decision = player.select(contexts_of(rng))
+                old.append((player, player.select(draw_contexts(rng))))
+                decision = player.select(draw_contexts(rng))
                 player.observe(decision, rng.random())
                 n += 1
-            settle(hub, players, rng, faults)
+            run_until_idle(hub, players, rng, faults)
         for (
             player,
             decision,
-        ) in old:  # most are of epochs that are over: allowed, and nothing comes of it
+        ) in old:  # most belong to finished epochs: allowed, but ignored
             if decision.id < player.link._state.first_id:
                 before = player.link.n_observed
                 player.link.observe(decision, 0.5)
                 assert player.link.n_observed == before
-        flushed(hub, players)
+        flush_all(hub, players)
         assert hub.ledger.epoch >= 2 and hub.ledger.total_pulls <= n == sum(
             player.link.n_observed for player in players
         )
@@ -537,22 +539,25 @@ def test_through_all_epochs_of_an_unknown_horizon_clients_follow_the_server(seed
         )
 
 
-def begun(folder, name="async", client_id=0, store="client.db", **keywords):
-    """A server and one client that has joined it."""
+def start_server_and_client(folder, name="async", client_id=0, store="client.db", **keywords):
+    """Start a server and a client that has joined it."""
     hub = Hub(folder, Agreement.of(fsl.make(name, **SIZES, **({"horizon": 500} | keywords))))
-    return hub, joined(
+    return hub, join_server(
         hub, Link(client_id, journal=None if store is None else ClientJournal(folder / store))
     )
 
 
-def joined(hub, link):
-    """It asks how many sessions there were, and joins as the next."""
-    assert [answer(hub, link), answer(hub, link)] == ["Join", "Join"] and link.client is not None
+def join_server(hub, link):
+    """Join: the link asks how many sessions there were and joins as the next one."""
+    assert [answer_next_request(hub, link), answer_next_request(hub, link)] == [
+        "Join",
+        "Join",
+    ] and link.client is not None
     return link
 
 
-def answer(hub, link):
-    """The next request, and its answer."""
+def answer_next_request(hub, link):
+    """Pass the next request to the server and its answer to the link; return the method."""
     request = link.request()
     hub.call("key", link.client_id, request.method, request.data)
     link.take_answer(request.number, hub.answers.pop("key"))
@@ -561,23 +566,23 @@ def answer(hub, link):
 
 def learn(link, rng, n=1):
     for _ in range(n):
-        link.observe(link.select(contexts_of(rng)), rng.random())
+        link.observe(link.select(draw_contexts(rng)), rng.random())
 
 
 def test_an_upload_is_frozen_until_it_is_answered(tmp_path):
-    hub, link = begun(tmp_path)
+    hub, link = start_server_and_client(tmp_path)
     rng = np.random.default_rng(0)
     learn(link, rng, 5)
     link.flush()
     first = link.request()
     link.take_failure(first.number, "UNAVAILABLE", "")
     learn(link, rng, 5)
-    assert link.request() is None and link.compute_delay() > 0  # not at once
+    assert link.request() is None and link.compute_delay() > 0  # the retry is delayed
     link._retries.allow_now()
     second = link.request()
     assert second.data == first.data and second.number > first.number
     hub.call("key", 0, second.method, second.data)
-    link.take_answer(first.number, hub.answers["key"])  # of the attempt that was given up
+    link.take_answer(first.number, hub.answers["key"])  # answer to the failed attempt
     assert link._state.frozen is not None
     link.take_answer(second.number, hub.answers["key"])
     assert link._state.frozen is None and link.client.n_gathered == 5 == hub.ledger.total_pulls
@@ -585,44 +590,48 @@ def test_an_upload_is_frozen_until_it_is_answered(tmp_path):
     hub.close()
 
 
-def test_only_its_own_answer_tells_what_became_of_an_upload(tmp_path):
-    """A cancelled upload is merged after all, while the client reports the round again: the round
-    is over, but it did not end without this client."""
-    hub, link = begun(tmp_path, "sync", D=1e-3)
+def test_only_the_answer_to_an_upload_settles_whether_it_was_merged(tmp_path):
+    """A cancelled upload is merged late, while the client reports the round again.
+
+    The round is over by then, but the client took part in it.
+    """
+    hub, link = start_server_and_client(tmp_path, "sync", D=1e-3)
     hub.expected = {0}
     rng = np.random.default_rng(0)
 
-    def sent():
+    def retry_request():
         link._retries.allow_now()
         return link.request()
 
     learn(link, rng)
-    assert answer(hub, link) == "Round"
-    first = sent()
+    assert answer_next_request(hub, link) == "Round"
+    first = retry_request()
     link.take_failure(first.number, "DEADLINE_EXCEEDED", "it is still on its way")
     hub.restart()
     hub.expected = {0}
-    second = sent()
+    second = retry_request()
     assert second.data == first.data
     hub.call("key", 0, second.method, second.data)
     link.take_failure(second.number, *hub.answers.pop("key"))  # ABORTED
-    report = sent()
+    report = retry_request()
     assert report.method == "Round"
     hub.call("lost", 0, report.method, report.data)
     link.take_failure(report.number, "DEADLINE_EXCEEDED", "its answer is lost")
     hub.call("late", 0, first.method, first.data)
     assert hub.ledger.total_pulls == 1 and hub.ledger.round == 1
     link._retries.allow_now()
-    assert answer(hub, link) == "Round" and link._state.frozen is not None
-    assert answer(hub, link) == "Sync" and not link.client.n_gathered and link.round == 1
+    assert answer_next_request(hub, link) == "Round" and link._state.frozen is not None
+    assert (
+        answer_next_request(hub, link) == "Sync" and not link.client.n_gathered and link.round == 1
+    )
     learn(link, rng)
     link.leave()
-    assert answer(hub, link) == "Sync" and hub.ledger.total_pulls == 2
+    assert answer_next_request(hub, link) == "Sync" and hub.ledger.total_pulls == 2
     link.stop()
     hub.close()
 
 
-def test_there_is_no_client_before_the_server_has_sent_the_algorithm():
+def test_a_link_cannot_be_used_before_the_server_has_sent_the_algorithm():
     link = Link(0)
     for use in (
         link.stats,
@@ -644,22 +653,22 @@ def test_delays_between_attempts_grow_up_to_a_limit():
     assert 0.02 <= delays[0] <= 0.05 and 2.5 <= delays[-1] <= 5.0 and delays[4] > delays[0]
 
 
-def test_a_snapshot_replaces_the_events_before_they_are_too_many(tmp_path, monkeypatch):
+def test_a_snapshot_replaces_the_events_before_there_are_too_many(tmp_path, monkeypatch):
     monkeypatch.setattr("fedsuplin.federation.link.MOST_EVENTS", 10)
-    hub, link = begun(tmp_path)
+    hub, link = start_server_and_client(tmp_path)
     rng = np.random.default_rng(0)
     for _ in range(20):
         learn(link, rng)
         assert link._journal.n_events <= 10
-    again = Link(0, journal=ClientJournal(copied(tmp_path / "client.db", tmp_path / "copy.db")))
-    same_client(link, again)
+    again = Link(0, journal=ClientJournal(copy_store(tmp_path / "client.db", tmp_path / "copy.db")))
+    assert_same_client(link, again)
     for each in (link, again):
         each.stop()
     hub.close()
 
 
-def test_what_a_policy_remembers_is_there_after_a_restart(tmp_path):
-    """Rules with state: choosing changes it, so a decision brings it along."""
+def test_the_state_of_a_policy_survives_a_restart(tmp_path):
+    """Choosing changes a rule's state, so an exported decision includes the state."""
     from fedsuplin.live.client import Client
 
     class Turns:
@@ -672,16 +681,16 @@ def test_what_a_policy_remembers_is_there_after_a_restart(tmp_path):
     algorithm = fsl.make("async", **SIZES, horizon=500, policy=Turns())
     one, other, rng = Client(algorithm), Client(algorithm), np.random.default_rng(0)
     for _ in range(5):
-        decision = one.select(contexts_of(rng))
+        decision = one.select(draw_contexts(rng))
         other.restore_decision(decision.id, *one.export_decision(decision.id))
-    contexts = contexts_of(rng)
+    contexts = draw_contexts(rng)
     assert one.select(contexts) == other.select(contexts)
 
 
-def test_an_upload_that_does_not_fit_on_the_disk_is_not_sent_and_is_made_again_later(tmp_path):
-    sizes = SIZES | {"dim": 40}  # so that it needs more than is free in a page
+def test_an_upload_that_cannot_be_stored_is_not_sent_and_is_rebuilt_later(tmp_path):
+    sizes = SIZES | {"dim": 40}  # so that the upload does not fit into a free page
     hub = Hub(tmp_path, Agreement.of(fsl.make("async", **sizes, horizon=500)))
-    link = joined(hub, Link(0, journal=ClientJournal(tmp_path / "client.db")))
+    link = join_server(hub, Link(0, journal=ClientJournal(tmp_path / "client.db")))
     for _ in range(3):
         link.observe(link.select(np.full((4, 40), 0.1)), 0.5)
     (pages,) = link._journal._file.execute("PRAGMA page_count").fetchone()
@@ -696,17 +705,17 @@ def test_an_upload_that_does_not_fit_on_the_disk_is_not_sent_and_is_made_again_l
     again = Link(0, journal=ClientJournal(tmp_path / "client.db"))
     assert again.n_observed == 3 and hub.ledger.total_pulls == 0
     again.flush()
-    assert answer(hub, again) == "Sync" and hub.ledger.total_pulls == 3
+    assert answer_next_request(hub, again) == "Sync" and hub.ledger.total_pulls == 3
     again.stop()
     hub.close()
 
 
-def test_what_was_done_is_told_though_the_snapshot_after_it_fails(tmp_path, monkeypatch):
-    hub, link = begun(tmp_path)
+def test_an_observation_counts_even_if_the_snapshot_after_it_fails(tmp_path, monkeypatch):
+    hub, link = start_server_and_client(tmp_path)
     rng = np.random.default_rng(0)
     monkeypatch.setattr("fedsuplin.federation.link.MOST_EVENTS", 2)
-    monkeypatch.setattr(link._journal, "write_snapshot", full_disk)
-    decision = link.select(contexts_of(rng))
+    monkeypatch.setattr(link._journal, "write_snapshot", raise_disk_full)
+    decision = link.select(draw_contexts(rng))
     link.observe(decision, 0.5)  # the second event: a snapshot is due
     assert link.n_observed == 1 and "is full" in str(link.error)
     link.stop()
@@ -716,32 +725,32 @@ def test_what_was_done_is_told_though_the_snapshot_after_it_fails(tmp_path, monk
     hub.close()
 
 
-def full_disk(facts):
+def raise_disk_full(facts):
     raise FederationError("the store can't be written: the disk is full")
 
 
-def test_a_reward_that_no_sum_could_hold_is_refused_before_it_is_learnt(tmp_path):
-    hub, link = begun(tmp_path)
-    decision = link.select(contexts_of(np.random.default_rng(0)))
+def test_a_reward_too_large_for_the_sums_is_refused_before_it_is_learnt(tmp_path):
+    hub, link = start_server_and_client(tmp_path)
+    decision = link.select(draw_contexts(np.random.default_rng(0)))
     with pytest.raises(InvalidInput, match=r"a federation takes rewards up to 1e\+100"):
         link.observe(decision, -1e101)
     link.observe(decision, 1e99)
     link.flush()
-    assert answer(hub, link) == "Sync" and hub.ledger.total_pulls == 1
+    assert answer_next_request(hub, link) == "Sync" and hub.ledger.total_pulls == 1
     link.stop()
     hub.close()
 
 
-def test_a_full_disk_stops_the_client_and_its_store_goes_on_from_what_it_has(tmp_path):
-    hub, link = begun(tmp_path)
+def test_a_full_disk_stops_the_client_and_a_new_one_resumes_from_the_store(tmp_path):
+    hub, link = start_server_and_client(tmp_path)
     rng = np.random.default_rng(0)
     learn(link, rng, 3)
-    decision = link.select(contexts_of(rng))
+    decision = link.select(draw_contexts(rng))
     (pages,) = link._journal._file.execute("PRAGMA page_count").fetchone()
     link._journal._file.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(FederationError, match=r"client.db can't be written: .*full"):
         for _ in range(2000):
-            link.select(contexts_of(rng))
+            link.select(draw_contexts(rng))
     n_open = link.client.n_open - 1  # the caller did not get the last one
     with pytest.raises(FederationError, match="connect again from it"):
         link.observe(decision, 0.5)
@@ -754,8 +763,8 @@ def test_a_full_disk_stops_the_client_and_its_store_goes_on_from_what_it_has(tmp
     hub.close()
 
 
-def test_what_is_no_store_of_this_client_is_refused_and_left_alone(tmp_path):
-    def refused(words, path="client.db", **keywords):
+def test_files_that_are_not_this_clients_store_are_refused_and_left_unchanged(tmp_path):
+    def check_refused(words, path="client.db", **keywords):
         file = Path(tmp_path / path)
         before = file.read_bytes() if file.is_file() else None
         journal = None
@@ -766,21 +775,21 @@ def test_what_is_no_store_of_this_client_is_refused_and_left_alone(tmp_path):
             journal.close()
         assert before is None or file.read_bytes() == before
 
-    hub, link = begun(tmp_path)
-    refused("client.db is in use")
+    hub, link = start_server_and_client(tmp_path)
+    check_refused("client.db is in use")
     link.stop()
     hub.close()
-    refused("client_id=0, not 1", client_id=1)
-    refused("seed=0, not 5", seed=5)
+    check_refused("client_id=0, not 1", client_id=1)
+    check_refused("seed=0, not 5", seed=5)
     other = Agreement.of(fsl.make("async", **SIZES, horizon=501))
-    refused("another algorithm, async, or other parameters", agreement=other)
-    refused("it is the database of another program", path="server-0.db")
+    check_refused("another algorithm, async, or other parameters", agreement=other)
+    check_refused("it is the database of another program", path="server-0.db")
     (tmp_path / "text").write_text(
         "this is no database at all, and long enough to be looked at " * 20
     )
-    refused("is not the store of a fedsuplin client", path="text")
-    refused("there is no folder", path="nowhere/client.db")
-    refused("is a folder", path=".")
+    check_refused("is not the store of a fedsuplin client", path="text")
+    check_refused("there is no folder", path="nowhere/client.db")
+    check_refused("is a folder", path=".")
     for name, value in (
         ("client", b"nonsense"),
         ("spec", "{}"),
@@ -788,35 +797,35 @@ def test_what_is_no_store_of_this_client_is_refused_and_left_alone(tmp_path):
         ("session", b"short"),
         ("round", "soon"),
     ):
-        path = copied(tmp_path / "client.db", tmp_path / f"bad-{name}.db")
+        path = copy_store(tmp_path / "client.db", tmp_path / f"bad-{name}.db")
         file = sqlite3.connect(path)
         file.execute("UPDATE facts SET value = ? WHERE name = ?", (value, name))
         file.commit()
         file.close()
-        refused(rf"bad-{name}.db (can't be used|does not hold a client)", path=path.name)
+        check_refused(rf"bad-{name}.db (can't be used|does not hold a client)", path=path.name)
 
 
-def test_a_store_that_the_system_does_not_open_is_told(tmp_path):
+def test_a_store_that_cannot_be_opened_is_reported(tmp_path):
     (tmp_path / "client.db").symlink_to(tmp_path / "nowhere" / "client.db")
     with pytest.raises(InvalidInput, match=r"the store .*client.db can't be opened: No such file"):
         ClientJournal(tmp_path / "client.db")
-    (tmp_path / "other.db-journal").mkdir()  # where SQLite would write before it writes to the file
+    (tmp_path / "other.db-journal").mkdir()  # in place of SQLite's journal file
     with pytest.raises(InvalidInput, match=r"the store .*other.db can't be opened: "):
         ClientJournal(tmp_path / "other.db")
     with pytest.raises(InvalidInput, match=r"the store .*xxx can't be opened: .*too long"):
         ClientJournal(tmp_path / ("x" * 300))
 
 
-def test_a_proxy_of_the_systems_does_not_read_along_where_there_is_no_tls(run_server, monkeypatch):
+def test_connections_without_tls_bypass_the_systems_proxy(run_server, monkeypatch):
     monkeypatch.setenv(
         "http_proxy", "http://127.0.0.1:1"
-    )  # no proxy listens here: a call through it would fail
+    )  # no proxy listens here, so a call through it fails
     monkeypatch.delenv("no_proxy", raising=False)
     server = run_server()
     with fsl.connect(
         server.address, client_id=0, token=server.tokens[0] + "\n"
-    ) as client:  # as it is read from a file
-        client.observe(client.select(contexts_of(np.random.default_rng(0))), 0.5)
+    ) as client:  # with a line break, as read from a file
+        client.observe(client.select(draw_contexts(np.random.default_rng(0))), 0.5)
         client.flush(timeout=30)
         assert client.is_online
 
@@ -828,9 +837,9 @@ def test_a_proxy_of_the_systems_does_not_read_along_where_there_is_no_tls(run_se
         ("decided", 2, "2 numbers for rules that remember 0"),
     ],
 )
-def test_an_event_that_no_client_has_written_is_refused(tmp_path, kind, n_more, words):
-    hub, link = begun(tmp_path)
-    link.select(contexts_of(np.random.default_rng(0)))
+def test_an_event_that_no_client_could_have_written_is_refused(tmp_path, kind, n_more, words):
+    hub, link = start_server_and_client(tmp_path)
+    link.select(draw_contexts(np.random.default_rng(0)))
     link.stop()
     hub.close()
     file = sqlite3.connect(tmp_path / "client.db")
@@ -846,13 +855,13 @@ def test_an_event_that_no_client_has_written_is_refused(tmp_path, kind, n_more, 
     journal.close()
 
 
-def test_a_server_that_is_back_in_an_earlier_epoch_has_lost_its_state(tmp_path):
+def test_a_server_back_in_an_earlier_epoch_is_reported_to_have_lost_its_state(tmp_path):
     hub = Hub(tmp_path, Agreement.of(fsl.Doubling("async", SIZES, first=5)))
     earlier = hub.ledger.download()
-    link, rng = joined(hub, Link(0)), np.random.default_rng(0)
+    link, rng = join_server(hub, Link(0)), np.random.default_rng(0)
     learn(link, rng, 5)
     link.flush()
-    assert answer(hub, link) == "Sync" and link.epoch == 1 == hub.ledger.epoch
+    assert answer_next_request(hub, link) == "Sync" and link.epoch == 1 == hub.ledger.epoch
     learn(link, rng, 3)
     link.flush()
     link.take_answer(link.request().number, SyncAnswer(0, 0, True, earlier).to_bytes())
@@ -870,8 +879,8 @@ def test_a_server_that_is_back_in_an_earlier_epoch_has_lost_its_state(tmp_path):
     hub.close()
 
 
-def test_an_answer_that_makes_no_sense_stops_the_talking_but_not_the_deciding(tmp_path):
-    hub, link = begun(tmp_path)
+def test_an_invalid_answer_stops_the_syncs_but_not_the_decisions(tmp_path):
+    hub, link = start_server_and_client(tmp_path)
     rng = np.random.default_rng(0)
     learn(link, rng, 3)
     link.flush()
@@ -888,18 +897,22 @@ def test_an_answer_that_makes_no_sense_stops_the_talking_but_not_the_deciding(tm
     link.stop()
     again = Link(
         0, journal=ClientJournal(tmp_path / "client.db")
-    )  # the server may have come to its senses
-    assert answer(hub, again) == "Sync" and again.error is None and hub.ledger.total_pulls == 3
+    )  # the server may answer correctly now
+    assert (
+        answer_next_request(hub, again) == "Sync"
+        and again.error is None
+        and hub.ledger.total_pulls == 3
+    )
     assert again.n_observed == 5 and again.client.n_gathered == 2
     again.stop()
     hub.close()
 
 
-def test_a_session_that_was_taken_over_ends_and_harms_nobody(tmp_path):
-    hub, link = begun(tmp_path)
+def test_a_replaced_session_ends_without_affecting_the_new_one(tmp_path):
+    hub, link = start_server_and_client(tmp_path)
     rng = np.random.default_rng(0)
     learn(link, rng, 3)
-    other = joined(hub, Link(0))
+    other = join_server(hub, Link(0))
     learn(other, rng, 2)
     link.flush()
     request = link.request()
@@ -909,9 +922,9 @@ def test_a_session_that_was_taken_over_ends_and_harms_nobody(tmp_path):
     link.stop()
     again = Link(0, journal=ClientJournal(tmp_path / "client.db"))
     request = again.request()
-    assert request.method == "Sync"  # to join would end the other one
+    assert request.method == "Sync"  # joining would end the other session
     other.flush()
-    assert answer(hub, other) == "Sync" and hub.ledger.total_pulls == 2
+    assert answer_next_request(hub, other) == "Sync" and hub.ledger.total_pulls == 2
     again.stop()
     hub.close()
 
@@ -920,7 +933,7 @@ def test_a_session_that_was_taken_over_ends_and_harms_nobody(tmp_path):
 
 
 class Running:
-    """A server in a thread of its own, which can be stopped and started again at the same place."""
+    """A server in its own thread, which can be stopped and restarted at the same address."""
 
     def __init__(self, folder, algorithm, **listening):
         self.folder, self.agreement, self.listening = folder, Agreement.of(algorithm), listening
@@ -969,7 +982,7 @@ class Running:
 
 @pytest.fixture
 def run_server(tmp_path):
-    """Makes servers, and ends them."""
+    """Return a function that starts servers; stop them after the test."""
     found = []
 
     def begin(name="async", **keywords):
@@ -992,7 +1005,7 @@ def run_server(tmp_path):
 
 
 class World:
-    """A problem, pull by pull, and what the simulation makes of it."""
+    """The pulls of a problem, and the result of simulating it."""
 
     def __init__(self, name, horizon=300):
         problem = fsl.SyntheticProblem(*SIZES.values(), seed=1)
@@ -1008,7 +1021,7 @@ class World:
     def reward(self, t, arm):
         return float(self.contexts(t)[arm] @ self.chunk.theta) + self.chunk.noise[t]
 
-    def is_as_simulated(self, arms, ledger):
+    def matches_simulation(self, arms, ledger):
         return (
             arms == self.simulated.arms.tolist()
             and ledger.communication == self.simulated.communication[-1]
@@ -1017,7 +1030,7 @@ class World:
 
 @pytest.mark.parametrize("name", ["async", "sync"])
 @pytest.mark.parametrize("kept", [False, True])
-def test_clients_with_threads_play_the_simulation(run_server, tmp_path, name, kept):
+def test_threaded_clients_play_exactly_as_the_simulation(run_server, tmp_path, name, kept):
     world, arms = World(name), []
     server = run_server(world.algorithm)
     clients = [
@@ -1032,14 +1045,14 @@ def test_clients_with_threads_play_the_simulation(run_server, tmp_path, name, ke
         if world.algorithm.syncs == "one":
             assert client.wait_synced(20)
     assert all(client.wait_synced(20) for client in clients)
-    assert world.is_as_simulated(arms, server.ledger)
+    assert world.matches_simulation(arms, server.ledger)
     for client in clients:
         client.close()
     assert server.ledger.total_pulls == world.horizon
 
 
 @pytest.mark.parametrize("name", ["async", "sync"])
-def test_clients_in_an_event_loop_play_the_simulation(run_server, tmp_path, name):
+def test_async_clients_play_exactly_as_the_simulation(run_server, tmp_path, name):
     world, arms = World(name), []
     server = run_server(world.algorithm)
 
@@ -1060,7 +1073,7 @@ def test_clients_in_an_event_loop_play_the_simulation(run_server, tmp_path, name
                 assert await client.wait_synced(20)
         for client in clients:
             assert await client.wait_synced(20)
-        assert world.is_as_simulated(arms, server.ledger)
+        assert world.matches_simulation(arms, server.ledger)
         assert threading.active_count() <= n_threads
         await asyncio.gather(*(client.close() for client in clients))
 
@@ -1069,7 +1082,7 @@ def test_clients_in_an_event_loop_play_the_simulation(run_server, tmp_path, name
 
 
 @pytest.mark.parametrize("name", ["async", "sync"])
-def test_while_the_server_is_away_a_client_goes_on_and_loses_nothing(run_server, tmp_path, name):
+def test_a_client_continues_while_the_server_is_down_and_loses_nothing(run_server, tmp_path, name):
     server, rng = run_server(name, deadline=0.1), np.random.default_rng(0)
     client = server.connect(store=tmp_path / "client.db", timeout=2.0)
     learn(client, rng, 10)
@@ -1077,24 +1090,22 @@ def test_while_the_server_is_away_a_client_goes_on_and_loses_nothing(run_server,
     server.stop()
     began = time.monotonic()
     learn(client, rng, 100)
-    assert (
-        time.monotonic() - began < 2.0 + 3.0
-    )  # one attempt that fails at once, and no more waiting
+    assert time.monotonic() - began < 2.0 + 3.0  # one failed attempt, and no more waiting
     assert not client.is_online or not client.wants_sync
     server.start()
     assert client.wait_synced(20)
     client.flush(20)
     assert client.is_online and server.ledger.total_pulls == 110 == client.n_observed
     client.close()
-    client.close()  # once more does no harm
+    client.close()  # closing twice is harmless
     with pytest.raises(FederationError, match="is closed"):
-        client.select(contexts_of(rng))
+        client.select(draw_contexts(rng))
 
 
-def test_a_client_goes_on_from_its_store_also_without_the_server(run_server, tmp_path):
+def test_a_client_resumes_from_its_store_without_the_server(run_server, tmp_path):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect(store=tmp_path / "client.db")
-    decision = client.select(contexts_of(rng))
+    decision = client.select(draw_contexts(rng))
     learn(client, rng, 20)
     client.close(flush=False)
     server.stop()
@@ -1118,33 +1129,31 @@ def test_a_client_goes_on_from_its_store_also_without_the_server(run_server, tmp
     assert server.ledger.total_pulls == 21
 
 
-def test_a_client_that_comes_back_in_the_middle_of_a_round_does_not_wait_to_be_there(
-    run_server, tmp_path
-):
+def test_a_client_that_reconnects_during_a_round_does_not_wait_for_the_others(run_server, tmp_path):
     server, rng = run_server("sync", deadline=60.0), np.random.default_rng(0)
     client = server.connect(store=tmp_path / "client.db")
     learn(client, rng)
     client.close(flush=False)
     again = server.connect(store=tmp_path / "client.db", timeout=0.1)
-    assert again.wants_sync and again.n_observed == 1  # the others have not come
-    again.select(contexts_of(rng))
+    assert again.wants_sync and again.n_observed == 1  # the other clients have not reported
+    again.select(draw_contexts(rng))
     again.close()
     assert server.ledger.total_pulls == 1
 
 
-def test_a_loop_that_ends_frees_the_store(run_server, tmp_path):
+def test_the_end_of_the_event_loop_releases_the_store(run_server, tmp_path):
     server, rng = run_server(), np.random.default_rng(0)
 
     async def play():
         client = await server.connect_async(store=tmp_path / "client.db")
-        await client.observe(await client.select(contexts_of(rng)), 0.5)
+        await client.observe(await client.select(draw_contexts(rng)), 0.5)
         return client
 
     client = asyncio.run(play())
     with server.connect(store=tmp_path / "client.db") as again:
         assert again.n_observed == 1
     with pytest.raises(FederationError, match="is closed"):
-        asyncio.run(client.select(contexts_of(rng)))
+        asyncio.run(client.select(draw_contexts(rng)))
 
 
 def test_a_flush_that_is_interrupted_by_close_raises_an_error(run_server):
@@ -1162,15 +1171,15 @@ def test_a_flush_that_is_interrupted_by_close_raises_an_error(run_server):
     server.start()
 
 
-def test_what_is_uploaded_at_the_end_is_all(run_server):
+def test_closing_uploads_everything_without_waiting_for_absent_clients(run_server):
     server, rng = run_server("sync", deadline=30.0), np.random.default_rng(0)
     clients = [
         server.connect(i) for i in range(2)
-    ]  # the third never comes, and the deadline is far
+    ]  # the third never connects, and the deadline is far off
     for client in clients:
         learn(client, rng)
     for client in clients:
-        client.close()  # does not wait for it
+        client.close()  # does not wait for the third client
     assert server.ledger.total_pulls == 2
 
 
@@ -1179,24 +1188,22 @@ def test_a_flush_in_rounds_does_not_wait_for_others(run_server):
     with server.connect() as client:
         learn(client, rng)
         client.flush(20)
-        assert (
-            server.ledger.total_pulls == 1 and client.wants_sync
-        )  # it waits for the others as before
+        assert server.ledger.total_pulls == 1 and client.wants_sync  # it still waits for the others
     assert server.ledger.total_pulls == 1
 
 
-def test_decisions_wait_for_an_answer_only_so_long(run_server):
+def test_decisions_wait_for_an_answer_only_until_the_timeout(run_server):
     server, rng = run_server("sync", deadline=30.0), np.random.default_rng(0)
     client = server.connect(timeout=0.3)
     learn(client, rng)
     began = time.monotonic()
-    learn(client, rng, 5)  # no other client has come: it waited once, and goes on
+    learn(client, rng, 5)  # no other client reports: it waits once and continues
     assert 0.2 < time.monotonic() - began < 1.2
     assert client.wait_synced(0.01) is False
     client.close()
 
 
-def test_a_client_of_several_threads_loses_nothing(run_server, tmp_path):
+def test_a_client_shared_by_several_threads_loses_nothing(run_server, tmp_path):
     server = run_server("async", C=0.05)
     with server.connect(store=tmp_path / "client.db") as client:
         failures = []
@@ -1219,7 +1226,7 @@ def test_a_client_of_several_threads_loses_nothing(run_server, tmp_path):
 def test_a_client_follows_the_server_into_the_next_epoch(run_server):
     server, rng = run_server(fsl.Doubling("async", SIZES, first=30)), np.random.default_rng(0)
     with server.connect() as client:
-        old = client.select(contexts_of(rng))
+        old = client.select(draw_contexts(rng))
         for _ in range(100):
             learn(client, rng)
             client.flush(20)
@@ -1231,10 +1238,10 @@ def test_a_client_follows_the_server_into_the_next_epoch(run_server):
         )
 
 
-# --- who is refused -------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
-def test_a_client_that_is_taken_over_stops_talking_says_so_once_and_goes_on_alone(run_server):
+def test_a_replaced_client_stops_syncing_raises_the_error_and_continues_alone(run_server):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect()
     with server.connect() as other:
@@ -1255,7 +1262,7 @@ def test_a_client_that_is_taken_over_stops_talking_says_so_once_and_goes_on_alon
     assert server.ledger.total_pulls == 2
 
 
-def test_who_does_not_hear_of_a_refusal_is_warned_once(run_server):
+def test_a_caller_that_has_not_seen_the_refusal_is_warned_once(run_server):
     server, rng = run_server(C=1e-6), np.random.default_rng(0)
     client = server.connect()
     with server.connect():
@@ -1263,34 +1270,34 @@ def test_who_does_not_hear_of_a_refusal_is_warned_once(run_server):
         with client._link.changed:
             assert client._link.changed.wait_for(lambda: client.error is not None, 20)
         with pytest.warns(FederationWarning, match="continues alone"):
-            client.select(contexts_of(rng))
+            client.select(draw_contexts(rng))
         learn(client, rng, 3)
     client.close(flush=False)
 
 
-def test_a_client_in_an_event_loop_that_is_taken_over_is_told_too(run_server):
+def test_a_replaced_async_client_raises_the_error_too(run_server):
     server, rng = run_server(), np.random.default_rng(0)
 
     async def play():
         client = await server.connect_async()
         async with await server.connect_async() as other:
-            await client.observe(await client.select(contexts_of(rng)), 0.5)
+            await client.observe(await client.select(draw_contexts(rng)), 0.5)
             for asked in (client.flush, client.wait_synced, client.close):
                 with pytest.raises(FederationError, match="another process has taken its place"):
                     await asked(timeout=20)
-            await other.observe(await other.select(contexts_of(rng)), 0.5)
+            await other.observe(await other.select(draw_contexts(rng)), 0.5)
 
     asyncio.run(play())
     assert server.ledger.total_pulls == 1
 
 
-def test_a_flush_in_an_event_loop_says_what_became_of_it(run_server):
+def test_an_async_flush_raises_an_error_when_it_times_out(run_server):
     server, rng = run_server(), np.random.default_rng(0)
 
     async def play():
         client = await server.connect_async()
         server.stop()
-        await client.observe(await client.select(contexts_of(rng)), 0.5)
+        await client.observe(await client.select(draw_contexts(rng)), 0.5)
         with pytest.raises(FederationError, match="not merged within 0 seconds"):
             await client.flush(timeout=0)
         server.start()
@@ -1368,7 +1375,7 @@ def no_server():
         yield f"grpc://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_client_gives_up_after_a_while_where_no_server_listens(no_server, tmp_path):
+def test_connecting_times_out_where_no_server_listens(no_server, tmp_path):
     with pytest.raises(FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"):
         fsl.connect(no_server, client_id=0, token="token", wait=0.3, store=tmp_path / "client.db")
     with pytest.raises(FederationError, match=r"can't be reached within 0.3 seconds \(UNAVAILABLE"):
@@ -1380,8 +1387,8 @@ def test_a_client_gives_up_after_a_while_where_no_server_listens(no_server, tmp_
 
 
 @contextmanager
-def strange_server(answer):
-    """Another gRPC server: `answer` is its answer to Join, or None if it has no such method."""
+def run_other_server(answer):
+    """Run another gRPC server that answers Join with `answer`, or lacks Join if it is None."""
     from concurrent.futures import ThreadPoolExecutor
 
     class Handler(grpc.GenericRpcHandler):
@@ -1398,7 +1405,7 @@ def strange_server(answer):
         server.stop(None).wait()
 
 
-def test_another_kind_of_server_is_recognised(tmp_path):
+def test_servers_of_another_kind_or_version_are_recognised(tmp_path):
     ledger = Ledger(tmp_path / "server.db", Agreement.of(fsl.make("async", **SIZES, horizon=500)))
     good = ledger.join(0, JoinRequest(0, bytes(16)))
     ledger.close()
@@ -1411,25 +1418,25 @@ def test_another_kind_of_server_is_recognised(tmp_path):
         (b"hello", "not a message of fedsuplin"),
         (unknown, "can't be used"),
     ):
-        with strange_server(data) as address, pytest.raises(FederationError, match=words):
+        with run_other_server(data) as address, pytest.raises(FederationError, match=words):
             fsl.connect(address, client_id=0, token="token")
     with (
-        strange_server(good.to_bytes()) as address,
+        run_other_server(good.to_bytes()) as address,
         pytest.raises(FederationError, match="from 0 to 2, not 7"),
     ):
         fsl.connect(address, client_id=7, token="token")
     other = fsl.make("async", **SIZES, horizon=501)
     with (
-        strange_server(good.to_bytes()) as address,
+        run_other_server(good.to_bytes()) as address,
         pytest.raises(FederationError, match="or other parameters, than the one passed"),
     ):
         fsl.connect(
             address, client_id=0, token="token", algorithm=other
-        )  # the server should have looked at that itself
+        )  # which the server should have checked itself
 
 
-def written(folder, name, ca, *names, **keywords):
-    """A certificate and its key, and the authority's, as files."""
+def write_certificate(folder, name, ca, *names, **keywords):
+    """Write a certificate, its key and the authority's certificate; return their paths."""
     certificate = ca.issue_cert(*names, **keywords)
     certificate.private_key_pem.write_to_path(folder / f"{name}.key")
     certificate.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
@@ -1437,11 +1444,11 @@ def written(folder, name, ca, *names, **keywords):
     return {"cert": folder / f"{name}.pem", "key": folder / f"{name}.key", "ca": folder / "ca.pem"}
 
 
-def test_a_certificate_does_in_place_of_a_token(run_server, tmp_path):
+def test_a_certificate_can_replace_a_token(run_server, tmp_path):
     ca, rng = trustme.CA(), np.random.default_rng(0)
-    tls = written(tmp_path, "server", ca, "127.0.0.1")
+    tls = write_certificate(tmp_path, "server", ca, "127.0.0.1")
     server = run_server(tls_cert=tls["cert"], tls_key=tls["key"], client_ca=tls["ca"], tokens=None)
-    own = written(tmp_path, "client", ca, "client-0.example.org", common_name="client-0")
+    own = write_certificate(tmp_path, "client", ca, "client-0.example.org", common_name="client-0")
     with server.connect(0, token=None, **own) as client:
         learn(client, rng, 3)
     assert server.ledger.total_pulls == 3
@@ -1449,18 +1456,18 @@ def test_a_certificate_does_in_place_of_a_token(run_server, tmp_path):
         server.connect(1, token=None, **own)
 
 
-def test_with_tls_the_server_must_be_who_it_says(run_server, tmp_path):
+def test_with_tls_the_servers_certificate_is_verified(run_server, tmp_path):
     ca = trustme.CA()
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
-    tls, rng = written(tmp_path, "server", ca, "127.0.0.1"), np.random.default_rng(0)
+    tls, rng = write_certificate(tmp_path, "server", ca, "127.0.0.1"), np.random.default_rng(0)
     server = run_server(tls_cert=tls["cert"], tls_key=tls["key"])
     with server.connect(ca=tmp_path / "ca.pem") as client:
         learn(client, rng, 3)
 
     async def play():
         async with await server.connect_async(1, ca=tmp_path / "ca.pem") as client:
-            await client.observe(await client.select(contexts_of(rng)), 0.5)
-            await client.drop(await client.select(contexts_of(rng)))
+            await client.observe(await client.select(draw_contexts(rng)), 0.5)
+            await client.drop(await client.select(draw_contexts(rng)))
 
     asyncio.run(play())
     assert server.ledger.total_pulls == 4
@@ -1468,27 +1475,29 @@ def test_with_tls_the_server_must_be_who_it_says(run_server, tmp_path):
         server.connect(ca=tmp_path / "other.pem", wait=0.5)
 
 
-# --- ends -----------------------------------------------------------------------------------------
+# --- closing and process exit ---------------------------------------------------------------------
 
 
-def test_an_unexpected_failure_is_raised_to_those_who_wait(run_server, monkeypatch):
+def test_an_unexpected_failure_is_raised_in_waiting_calls(run_server, monkeypatch):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect()
     request = client._link.request
 
-    def failing():
+    def fail_once():
         monkeypatch.setattr(client._link, "request", request)
         raise MemoryError("no room")
 
-    monkeypatch.setattr(client._link, "request", failing)
-    client.observe(client.select(contexts_of(rng)), 0.5)
+    monkeypatch.setattr(client._link, "request", fail_once)
+    client.observe(client.select(draw_contexts(rng)), 0.5)
     with pytest.raises(FederationError, match="the connection has failed: MemoryError"):
         client.flush(timeout=60)
     with pytest.raises(FederationError, match="the connection has failed"):
         client.close()
 
 
-def test_a_connection_that_is_forgotten_ends_its_thread_and_frees_its_store(run_server, tmp_path):
+def test_a_garbage_collected_connection_ends_its_thread_and_releases_its_store(
+    run_server, tmp_path
+):
     server, rng = run_server(), np.random.default_rng(0)
     client = server.connect(store=tmp_path / "client.db")
     learn(client, rng, 5)
@@ -1503,7 +1512,7 @@ def test_a_connection_that_is_forgotten_ends_its_thread_and_frees_its_store(run_
 
     async def forget():
         client = await server.connect_async(store=tmp_path / "client.db")
-        await client.observe(await client.select(contexts_of(rng)), 0.5)
+        await client.observe(await client.select(draw_contexts(rng)), 0.5)
         task = client._driver._task
         del client
         gc.collect()
@@ -1517,16 +1526,16 @@ def test_a_connection_that_is_forgotten_ends_its_thread_and_frees_its_store(run_
     asyncio.run(both())
 
 
-def test_an_error_in_the_block_is_what_is_raised(run_server):
+def test_an_error_in_the_with_block_is_raised_after_the_upload(run_server):
     server, rng = run_server(), np.random.default_rng(0)
     with pytest.raises(ZeroDivisionError), server.connect() as client:
         learn(client, rng, 5)
         1 / 0  # noqa: B018
-    assert server.ledger.total_pulls == 5  # nothing was wrong with these
+    assert server.ledger.total_pulls == 5  # the observations before the error
 
     async def play():
         async with await server.connect_async(1) as client:
-            await client.observe(await client.select(contexts_of(rng)), 0.5)
+            await client.observe(await client.select(draw_contexts(rng)), 0.5)
             1 / 0  # noqa: B018
 
     with pytest.raises(ZeroDivisionError):
@@ -1534,7 +1543,7 @@ def test_an_error_in_the_block_is_what_is_raised(run_server):
     assert server.ledger.total_pulls == 6
 
 
-ENDS = """
+CLIENT_SCRIPT = """
 import sys
 import numpy as np
 import fedsuplin as fsl
@@ -1556,7 +1565,9 @@ def test_a_process_that_ends_or_is_killed_does_not_hang_and_loses_nothing(
     server = run_server(name, deadline=0.2)
     arguments = [server.address, server.tokens[0], str(tmp_path / "client.db"), how]
     with subprocess.Popen(
-        [sys.executable, "-c", ENDS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", CLIENT_SCRIPT, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout.readline() == b"played\n"
         if how == "killed":
@@ -1567,7 +1578,7 @@ def test_a_process_that_ends_or_is_killed_does_not_hang_and_loses_nothing(
     assert server.ledger.total_pulls == 7
 
 
-def test_fedsuplin_does_not_need_the_network():
+def test_importing_fedsuplin_imports_no_network_modules():
     code = "import sys, fedsuplin; assert not {'grpc', 'asyncio', 'sqlite3'} & sys.modules.keys()"
     subprocess.run(
         [sys.executable, "-c", f"{code}; fedsuplin.connect; assert 'grpc' not in sys.modules"],

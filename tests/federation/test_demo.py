@@ -1,4 +1,4 @@
-"""`fedsuplin demo federation`: processes are killed and restarted, and the sums are right."""
+"""`fedsuplin demo federation` kills and restarts processes and checks the sums."""
 
 import io
 import os
@@ -31,8 +31,8 @@ COMMAND = [sys.executable, "-m", "fedsuplin", "demo", "federation"]
 SHORT = {"clients": 2, "pulls": 40, "seconds": 1.0, "kill_every": 0.0, "seed": 0}
 
 
-def started_by(pid):
-    """The processes that a demo has started, of whatever state but gone."""
+def find_processes_of(pid):
+    """Return the ids of the processes that a demo has started and that still exist."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -43,18 +43,18 @@ def started_by(pid):
     return found
 
 
-def wait_until(true, seconds=30.0):
+def wait_until(condition, seconds=30.0):
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-# --- the whole ------------------------------------------------------------------------------------
+# --- the whole demo -------------------------------------------------------------------------------
 
 
 @pytest.mark.linux
-def test_clients_that_are_killed_come_back_and_nothing_is_lost():
+def test_killed_clients_are_restarted_and_nothing_is_lost():
     given = ["--clients", "3", "--pulls", "150", "--seconds", "4", "--kill-every", "0.7"]
     with subprocess.Popen(
         COMMAND + given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -64,21 +64,21 @@ def test_clients_that_are_killed_come_back_and_nothing_is_lost():
     assert "450 rewards were observed, 450 are in the server's sums" in out
     assert "nothing was lost, nothing counted twice" in out
     assert " killed\n" in out and "nothing lost\n" in out
-    assert started_by(process.pid) == []
+    assert find_processes_of(process.pid) == []
 
 
 @pytest.mark.linux
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_stops_it_leaves_no_process_behind(how):
+def test_stopping_the_demo_leaves_no_process_behind(how):
     with subprocess.Popen(
         [*COMMAND, "--clients", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert "server is at grpc://127.0.0.1:" in process.stdout.readline()
-        assert started_by(process.pid)
+        assert find_processes_of(process.pid)
         process.send_signal(how)
         out, err = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED and err == "stopped\n", out + err
-    assert started_by(process.pid) == []
+    assert find_processes_of(process.pid) == []
 
 
 @pytest.mark.linux
@@ -89,10 +89,10 @@ def test_processes_end_when_the_demo_itself_is_killed():
         process.stdout.readline()
         process.kill()
         process.wait()
-    wait_until(lambda: not started_by(process.pid))
+    wait_until(lambda: not find_processes_of(process.pid))
 
 
-def test_somebody_who_watches_sees_who_is_killed_and_who_comes_back():
+def test_the_screen_shows_which_clients_are_killed_and_restarted():
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=110, height=40)
     assert run_demo(
@@ -110,10 +110,10 @@ def test_somebody_who_watches_sees_who_is_killed_and_who_comes_back():
     assert re.search(r"client \d killed", shown.getvalue()) and "nothing lost" in shown.getvalue()
 
 
-# --- what can go wrong ----------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
-def test_sums_that_are_wrong_are_told_and_fail_the_command(monkeypatch):
+def test_wrong_sums_are_reported_and_fail_the_command(monkeypatch):
     monkeypatch.setattr(
         Demo, "play", lambda self: Reconciliation(noted=5, merged=4, worst=0.0, communication=1)
     )
@@ -125,9 +125,9 @@ def test_sums_that_are_wrong_are_told_and_fail_the_command(monkeypatch):
     )
 
 
-def test_a_note_too_many_or_another_reward_would_be_noticed(tmp_path):
+def test_an_extra_note_or_a_changed_reward_is_detected(tmp_path):
     world = World("async", n_clients=1, n_pulls=30, seed=3)
-    with a_server(world, tmp_path) as options:
+    with run_server(world, tmp_path) as options:
         Player(options).play()
     assert reconcile(world, tmp_path).is_right
     notes = options.path("notes")
@@ -139,42 +139,42 @@ def test_a_note_too_many_or_another_reward_would_be_noticed(tmp_path):
     assert reconcile(world, tmp_path).worst > 1e-3 and not reconcile(world, tmp_path).is_right
 
 
-def test_a_client_or_a_server_that_fails_by_itself_ends_the_demo(monkeypatch):
+def test_a_client_or_server_that_fails_on_its_own_ends_the_demo(monkeypatch):
     with pytest.raises(
         FederationError, match="client . has ended with exit code 1: .*JSONDecodeError"
     ):
-        monkeypatch.setattr(Demo, "_make_player_options", lambda self, number: Broken())
-        quietly()
+        monkeypatch.setattr(Demo, "_make_player_options", lambda self, number: BrokenOptions())
+        run_short_demo()
     monkeypatch.setattr(Demo, "_server_arguments", lambda self: ["serve", "async"])
     with pytest.raises(
         FederationError, match="the server has ended by itself, with exit code 2: .*--store"
     ):
-        quietly()
+        run_short_demo()
 
 
-class Broken:
+class BrokenOptions:
     def to_json(self):
         return "no JSON"
 
 
-def quietly(variant="async", **given):
+def run_short_demo(variant="async", **given):
     return run_demo(variant, **SHORT | given, console=Console(file=io.StringIO()))
 
 
 @pytest.mark.parametrize("variant", ["variance", "robust"])
-def test_a_variant_that_weighs_is_refused(variant):
+def test_variants_that_weigh_observations_are_refused(variant):
     with pytest.raises(InvalidInput, match="weighs observations"):
-        quietly(variant)
+        run_short_demo(variant)
 
 
-def test_a_variant_that_cant_be_live_is_refused():
+def test_variants_that_cannot_run_live_are_refused():
     with pytest.raises(InvalidInput, match="live"):
-        quietly("async-linucb")
+        run_short_demo("async-linucb")
     with pytest.raises(UnknownName, match="asink"):
-        quietly("asink")
+        run_short_demo("asink")
 
 
-def test_what_a_process_says_that_is_no_json_is_no_news():
+def test_lines_that_are_not_json_objects_are_ignored():
     assert parse_line("not JSON") == {} == parse_line("[1]")
     assert [format_times(n) for n in range(4)] == ["never", "once", "twice", "3 times"]
 
@@ -182,8 +182,8 @@ def test_what_a_process_says_that_is_no_json_is_no_news():
 # --- a client of the demo -------------------------------------------------------------------------
 
 
-class a_server:  # noqa: N801 - reads as a sentence
-    """A server process, and the options of its only client."""
+class run_server:  # noqa: N801 - used as a function
+    """Run a server process; entering returns the options of its only client."""
 
     def __init__(self, world, folder):
         self.world, self.folder, self.lines = world, folder, queue.Queue()
@@ -205,11 +205,11 @@ class a_server:  # noqa: N801 - reads as a sentence
         assert self.process.wait(30) == 0
 
 
-def test_a_client_that_was_killed_between_its_note_and_its_observation_observes_it_first(
+def test_a_client_killed_between_note_and_observation_observes_the_noted_reward_first(
     tmp_path, capsys
 ):
     world = World("async", n_clients=1, n_pulls=20, seed=0)
-    with a_server(world, tmp_path) as options:
+    with run_server(world, tmp_path) as options:
         token = options.path("token").read_text().strip()
         client = fsl.connect(options.address, client_id=0, token=token, store=options.path("db"))
         half = Player(options)
@@ -225,8 +225,10 @@ def test_a_client_that_was_killed_between_its_note_and_its_observation_observes_
             "reward": 0.25,
         }
         with options.path("notes").open("a") as file:
-            file.write(f"{note}\n".replace("'", '"') + '{"pull": 2, "id"')  # and one that was cut
-        client.select(contexts)  # without a reward
+            file.write(
+                f"{note}\n".replace("'", '"') + '{"pull": 2, "id"'
+            )  # and a note that was cut off
+        client.select(contexts)  # a decision without a reward
         client.close(flush=False)
         Player(options).play()
     assert '{"event": "back", "pulls": 2, "known": 2}' in capsys.readouterr().out

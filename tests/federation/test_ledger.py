@@ -26,13 +26,13 @@ from fedsuplin.live.triangles import pack_upper
 SIZES = {"dim": 3, "n_arms": 4, "n_clients": 3}
 
 
-def contexts(rng):
+def draw_contexts(rng):
     found = rng.standard_normal((4, 3))
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 class Player:
-    """A client with a session that plays and makes requests, and sums up its own observations."""
+    """A client with a session that plays, makes requests and sums its own observations."""
 
     def __init__(self, ledger, client_id, seed=0):
         self.ledger, self.client_id, self.session = ledger, client_id, os.urandom(16)
@@ -57,7 +57,7 @@ class Player:
 
     def play(self, n):
         for _ in range(n):
-            given = contexts(self.rng)
+            given = draw_contexts(self.rng)
             decision, reward = self.client.select(given), self.rng.random()
             self.client.observe(decision, reward)
             x = given[decision.arm]
@@ -96,8 +96,8 @@ def ledger(tmp_path, agreement):
     made.close()
 
 
-def everything(ledger):
-    """All that the ledger says, and all that its file says."""
+def read_everything(ledger):
+    """Return the complete state of the ledger, in memory and in its file."""
     sums = [
         (known["gram"].tolist(), known["moment"].tolist())
         for known in map(ledger.server.layer, range(ledger.algorithm.n_layers))
@@ -109,7 +109,7 @@ def everything(ledger):
     return sums, tables, dict(ledger._counts), dict(ledger._members), ledger.download().to_bytes()
 
 
-def is_the_sum(ledger, *players):
+def equals_sum_of(ledger, *players):
     known = [ledger.server.layer(layer) for layer in range(ledger.algorithm.n_layers)]
     ridge = ledger.algorithm.setting.ridge * np.eye(3)
     gram, moment = (
@@ -121,17 +121,17 @@ def is_the_sum(ledger, *players):
     )
 
 
-# --- each upload once -----------------------------------------------------------------------------
+# --- each upload counts once ----------------------------------------------------------------------
 
 
-def test_uploads_of_several_clients_go_into_the_sums_in_one_commit(ledger):
+def test_uploads_of_several_clients_are_merged_in_one_commit(ledger):
     players = [Player(ledger, i).play(10 + i) for i in range(3)]
     answers = ledger.sync([(p.client_id, p.request()) for p in players])
     assert [answer.merged for answer in answers] == [True] * 3 and answers[0].download is answers[
         2
     ].download
     assert (
-        is_the_sum(ledger, *players)
+        equals_sum_of(ledger, *players)
         and ledger.n_syncs == ledger.communication == 3
         and ledger.pulls == 33
     )
@@ -142,45 +142,45 @@ def test_uploads_of_several_clients_go_into_the_sums_in_one_commit(ledger):
     }
 
 
-def test_an_upload_that_comes_twice_counts_once_and_is_answered_twice(ledger):
+def test_an_upload_sent_twice_counts_once_and_is_answered_twice(ledger):
     player = Player(ledger, 0).play(10)
     request = player.request()
-    first, before = player.sync(request), everything(ledger)
+    first, before = player.sync(request), read_everything(ledger)
     again = ledger.sync([(0, request)])[0]
     assert (
         again.merged
         and ledger.classify_request(0, request) == "known"
-        and everything(ledger) == before
+        and read_everything(ledger) == before
     )
     assert again.download.to_bytes() == first.download.to_bytes()
-    assert is_the_sum(ledger, player)
+    assert equals_sum_of(ledger, player)
 
 
-def test_an_upload_that_comes_twice_at_once_counts_once(ledger):
+def test_an_upload_twice_in_one_batch_counts_once(ledger):
     player = Player(ledger, 0).play(10)
     request = player.request()
     first, second = ledger.sync([(0, request), (0, request)])
     assert first.merged and isinstance(second, Refused) and second.reason == "round"
-    assert is_the_sum(ledger, player) and ledger.n_syncs == 1
+    assert equals_sum_of(ledger, player) and ledger.n_syncs == 1
 
 
 def test_an_upload_whose_answer_was_lost_in_a_restart_counts_once(ledger, agreement):
     player = Player(ledger, 0).play(10)
     request = player.request()
     ledger.sync([(0, request)])
-    before = everything(ledger)
+    before = read_everything(ledger)
     ledger.close()
     again = Ledger(ledger.path)
     assert (
-        everything(again) == before
+        read_everything(again) == before
         and again.sync([(0, request)])[0].merged
-        and everything(again) == before
+        and read_everything(again) == before
     )
     again.close()
 
 
-def test_what_a_restarted_ledger_does_is_what_it_would_have_done(tmp_path, agreement):
-    """To the bit: the state is the sums, and nothing else."""
+def test_a_restarted_ledger_computes_the_same_sums_as_one_that_kept_running(tmp_path, agreement):
+    """The sums are equal to the bit, as they are the whole state."""
     ledgers = [Ledger(tmp_path / name, agreement) for name in ("one", "other")]
     players = [[Player(each, i) for i in range(3)] for each in ledgers]
     for step in range(30):
@@ -191,55 +191,57 @@ def test_what_a_restarted_ledger_does_is_what_it_would_have_done(tmp_path, agree
             player = players[which][step % 3]
             player.ledger = ledgers[which]
             player.play(7).sync()
-    assert everything(ledgers[0])[0] == everything(ledgers[1])[0]
+    assert read_everything(ledgers[0])[0] == read_everything(ledgers[1])[0]
     for each in ledgers:
         each.close()
 
 
-def test_other_bytes_under_a_number_that_was_merged_are_refused(ledger):
+def test_other_content_under_a_merged_sequence_number_is_refused(ledger):
     player = Player(ledger, 0).play(10)
     player.sync()
-    before = everything(ledger)
+    before = read_everything(ledger)
     player.play(5)
     player.sync()
-    before = everything(ledger)
+    before = read_everything(ledger)
     for number, words in (
         (2, "was merged before with other content"),
         (1, "is old: 2 came after it"),
     ):
         (answer,) = ledger.sync([(0, player.request(sequence=number))])
         assert isinstance(answer, Refused) and answer.reason == "session" and words in str(answer)
-    assert everything(ledger) == before
+    assert read_everything(ledger) == before
 
 
-def test_a_new_session_takes_over_and_the_old_one_is_told(ledger):
+def test_a_new_session_replaces_the_old_one_which_is_refused(ledger):
     old = Player(ledger, 0).play(10)
-    new = Player(ledger, 0, seed=1).play(4)  # the same client, started anew
-    before = everything(ledger)
+    new = Player(ledger, 0, seed=1).play(4)  # the same client in a new session
+    before = read_everything(ledger)
     (answer,) = ledger.sync([(0, old.request())])
     assert (
-        isinstance(answer, Refused) and answer.reason == "session" and everything(ledger) == before
+        isinstance(answer, Refused)
+        and answer.reason == "session"
+        and read_everything(ledger) == before
     )
     new.sync()
-    assert is_the_sum(ledger, new)
+    assert equals_sum_of(ledger, new)
     assert (
         ledger.join(0, JoinRequest(0, new.session)).sequence == 1
     )  # joining again changes nothing
     assert new.play(3).sync().merged
 
 
-def test_the_join_of_an_older_session_that_comes_late_changes_nothing(ledger):
-    """A process asked to join and was killed; another took its place before the request came."""
+def test_a_delayed_join_of_an_older_session_changes_nothing(ledger):
+    """A process asks to join and is killed; another joins before the request arrives."""
     late = JoinRequest(0, b"first session...", generation=1)
     new = Player(ledger, 0).play(4)
-    before = everything(ledger)
+    before = read_everything(ledger)
     for request in (late, JoinRequest(0, b"from the future.", generation=3)):
         with pytest.raises(Refused, match="client 0 has had 1 sessions: ask again") as raised:
             ledger.join(0, request)
-        assert raised.value.reason == "round" and everything(ledger) == before
+        assert raised.value.reason == "round" and read_everything(ledger) == before
     asked = ledger.join(0, JoinRequest(0, bytes(16), generation=ASKING_GENERATION))
-    assert (asked.generation, asked.sequence) == (1, 0) and everything(ledger) == before
-    assert new.sync().merged and is_the_sum(ledger, new)
+    assert (asked.generation, asked.sequence) == (1, 0) and read_everything(ledger) == before
+    assert new.sync().merged and equals_sum_of(ledger, new)
 
 
 def test_a_late_joiner_starts_from_what_the_server_knows(ledger):
@@ -252,8 +254,8 @@ def test_a_late_joiner_starts_from_what_the_server_knows(ledger):
     assert np.array_equal(client.layer(0)["gram"], ledger.server.layer(0)["gram"])
 
 
-def test_uploads_that_are_missing_between_two_are_noticed(ledger, tmp_path):
-    """An older copy of the server's store was put back: what was merged since is lost."""
+def test_a_gap_between_sequence_numbers_is_refused(ledger, tmp_path):
+    """Restoring an older copy of the server's store loses what was merged since."""
     player = Player(ledger, 0).play(5)
     player.sync()
     ledger.close()
@@ -264,64 +266,64 @@ def test_uploads_that_are_missing_between_two_are_noticed(ledger, tmp_path):
     again.close()
     ledger.path.write_bytes(older)
     restored = Ledger(ledger.path)
-    before = everything(restored)
+    before = read_everything(restored)
     player.ledger = restored
     (answer,) = restored.sync([(0, player.play(5).request())])
     assert (
         isinstance(answer, Refused)
         and answer.reason == "session"
-        and everything(restored) == before
+        and read_everything(restored) == before
     )
     assert "comes after 1: uploads in between are missing. Was an older copy" in str(answer)
     restored.close()
 
 
-# --- bad clients ----------------------------------------------------------------------------------
+# --- implausible uploads and misbehaving clients --------------------------------------------------
 
 
-def spoilt(upload, **changed):
+def change_upload(upload, **changed):
     return dataclasses.replace(upload, **changed)
 
 
-def with_matrix(upload, matrix):
+def change_matrix(upload, matrix):
     grams = np.array(upload.grams)
     grams[0] = pack_upper(np.asarray(matrix, float))
-    return spoilt(upload, grams=grams)
+    return change_upload(upload, grams=grams)
 
 
 BAD_UPLOADS = {
-    "NaN": lambda u: spoilt(u, moments=u.moments * np.nan),
-    "infinity": lambda u: spoilt(u, grams=u.grams + np.inf),
-    "a negative diagonal": lambda u: with_matrix(u, np.diag([-1.0, 1, 1])),
-    "not semi-definite, with a fine diagonal": lambda u: with_matrix(
+    "NaN": lambda u: change_upload(u, moments=u.moments * np.nan),
+    "infinity": lambda u: change_upload(u, grams=u.grams + np.inf),
+    "a negative diagonal": lambda u: change_matrix(u, np.diag([-1.0, 1, 1])),
+    "not semi-definite, with a fine diagonal": lambda u: change_matrix(
         u, [[1, 2, 0], [2, 1, 0], [0, 0, 1]]
     ),
-    "a diagonal that sums to nothing": lambda u: without_moments(
-        with_matrix(u, np.diag([-0.5, 0.5, 0]))
+    "a diagonal that sums to nothing": lambda u: clear_moments(
+        change_matrix(u, np.diag([-0.5, 0.5, 0]))
     ),
-    "nothing but off the diagonal": lambda u: without_moments(
-        with_matrix(u, [[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0]])
+    "nothing but off the diagonal": lambda u: clear_moments(
+        change_matrix(u, [[0, 0.5, 0], [0.5, 0, 0], [0, 0, 0]])
     ),
-    "a trace that its pulls can not give": lambda u: spoilt(u, grams=u.grams * 1.01),
-    "no pulls at all": lambda u: spoilt(u, pulls=u.pulls * 0),
-    "negative pulls": lambda u: spoilt(u, pulls=-u.pulls),
-    "more pulls than can be": lambda u: spoilt(u, pulls=u.pulls + (1 << 48)),
-    "a moment without a matrix": lambda u: spoilt(u, grams=u.grams * 0),
-    "numbers that are too large": lambda u: spoilt(u, moments=u.moments + 1e200),
-    "a layer twice": lambda u: spoilt(u, **twice(u)),
-    "a layer that is not there": lambda u: spoilt(u, layers=u.layers + 50),
-    "a trigger of a layer that is not there": lambda u: spoilt(u, asking=(50,)),
-    "another dimension": lambda u: spoilt(
+    "a trace that its pulls can not give": lambda u: change_upload(u, grams=u.grams * 1.01),
+    "no pulls at all": lambda u: change_upload(u, pulls=u.pulls * 0),
+    "negative pulls": lambda u: change_upload(u, pulls=-u.pulls),
+    "more pulls than can be": lambda u: change_upload(u, pulls=u.pulls + (1 << 48)),
+    "a moment without a matrix": lambda u: change_upload(u, grams=u.grams * 0),
+    "numbers that are too large": lambda u: change_upload(u, moments=u.moments + 1e200),
+    "a layer twice": lambda u: change_upload(u, **duplicate_layers(u)),
+    "a layer that is not there": lambda u: change_upload(u, layers=u.layers + 50),
+    "a trigger of a layer that is not there": lambda u: change_upload(u, asking=(50,)),
+    "another dimension": lambda u: change_upload(
         u, grams=np.ones((len(u.layers), 10)), moments=np.ones((len(u.layers), 4))
     ),
 }  # fmt: skip
 
 
-def without_moments(upload):
-    return spoilt(upload, moments=upload.moments * 0)
+def clear_moments(upload):
+    return change_upload(upload, moments=upload.moments * 0)
 
 
-def twice(upload):
+def duplicate_layers(upload):
     return {
         name: np.concatenate([getattr(upload, name)] * 2)
         for name in ("layers", "grams", "moments", "pulls")
@@ -329,23 +331,23 @@ def twice(upload):
 
 
 @pytest.mark.parametrize("how", BAD_UPLOADS)
-def test_an_upload_that_no_pulls_could_give_is_refused_and_changes_nothing(ledger, how):
+def test_an_upload_that_no_pulls_could_produce_is_refused_and_changes_nothing(ledger, how):
     good, bad = Player(ledger, 1).play(8), Player(ledger, 0).play(10)
     request = bad.request()
     sent = dataclasses.replace(request, upload=BAD_UPLOADS[how](request.upload))
-    before = everything(ledger)
+    before = read_everything(ledger)
     with pytest.raises(Refused) as raised:
         ledger.classify_request(0, sent)
-    assert raised.value.reason == "implausible" and everything(ledger) == before
+    assert raised.value.reason == "implausible" and read_everything(ledger) == before
     answers = ledger.sync([(0, sent), (1, good.request())])  # other clients are not affected
-    assert isinstance(answers[0], Refused) and answers[1].merged and is_the_sum(ledger, good)
-    assert ledger.sync([(0, request)])[0].merged and is_the_sum(ledger, good, bad)
+    assert isinstance(answers[0], Refused) and answers[1].merged and equals_sum_of(ledger, good)
+    assert ledger.sync([(0, request)])[0].merged and equals_sum_of(ledger, good, bad)
 
 
-def test_an_upload_after_which_the_sums_could_not_be_inverted_is_refused_and_changes_nothing(
+def test_an_upload_that_would_make_the_sums_singular_is_refused_and_changes_nothing(
     ledger,
 ):
-    """The largest trace of so many pulls, in one direction: the ridge is lost in rounding."""
+    """With the largest trace of 2⁴⁷ pulls in one direction, the ridge is lost in rounding."""
     good, bad = Player(ledger, 1).play(8), Player(ledger, 0).play(10)
     request = bad.request()
     most = 1 << 47
@@ -353,8 +355,8 @@ def test_an_upload_after_which_the_sums_could_not_be_inverted_is_refused_and_cha
     layers = np.array([0, 1])
     grams = np.vstack(
         [pack_upper(np.eye(3)), one_way]
-    )  # the first of the layers would do: all or none
-    upload = spoilt(
+    )  # the first layer alone is fine: all or none
+    upload = change_upload(
         request.upload,
         layers=layers,
         grams=grams,
@@ -362,23 +364,23 @@ def test_an_upload_after_which_the_sums_could_not_be_inverted_is_refused_and_cha
         pulls=np.array([9, most]),
         asking=(),
     )
-    sent, before = dataclasses.replace(request, upload=upload), everything(ledger)
+    sent, before = dataclasses.replace(request, upload=upload), read_everything(ledger)
     assert ledger.classify_request(0, sent) == "new"
     with pytest.raises(
         NumericalError,
         match="with this upload layer 1 would no longer be positive definite; it was refused",
     ):
         ledger.server.add_checked([upload])
-    assert everything(ledger) == before
+    assert read_everything(ledger) == before
     answers = ledger.sync([(0, sent), (1, good.request())])
     assert answers[
         0
     ].reason == "implausible" and "layer 1 would no longer be positive definite" in str(answers[0])
-    assert answers[1].merged and is_the_sum(ledger, good)
-    assert ledger.sync([(0, request)])[0].merged and is_the_sum(ledger, good, bad)
+    assert answers[1].merged and equals_sum_of(ledger, good)
+    assert ledger.sync([(0, request)])[0].merged and equals_sum_of(ledger, good, bad)
 
 
-def test_the_trace_may_be_all_that_a_weighting_allows(tmp_path):
+def test_uploads_of_weighted_variants_are_accepted(tmp_path):
     for name, keywords in (("variance", {}), ("robust", {"corruption": 5.0})):
         agreement = Agreement.of(fsl.make(name, **SIZES, horizon=1000, **keywords))
         ledger = Ledger(tmp_path / name, agreement)
@@ -399,14 +401,18 @@ def test_the_trace_may_be_all_that_a_weighting_allows(tmp_path):
 )
 def test_another_algorithm_session_or_epoch_is_refused_and_changes_nothing(ledger, changed, reason):
     player = Player(ledger, 0).play(5)
-    before = everything(ledger)
+    before = read_everything(ledger)
     (answer,) = ledger.sync([(0, player.request(**changed))])
-    assert isinstance(answer, Refused) and answer.reason == reason and everything(ledger) == before
+    assert (
+        isinstance(answer, Refused)
+        and answer.reason == reason
+        and read_everything(ledger) == before
+    )
 
 
-def test_a_client_can_not_speak_for_another(ledger):
+def test_a_client_cannot_act_for_another(ledger):
     player, other = Player(ledger, 0).play(5), Player(ledger, 1)
-    before = everything(ledger)
+    before = read_everything(ledger)
     for call in (
         lambda: ledger.classify_request(1, player.request()),
         lambda: ledger.join(1, JoinRequest(0, bytes(16))),
@@ -417,7 +423,7 @@ def test_a_client_can_not_speak_for_another(ledger):
         with pytest.raises(Refused, match="client 1 can't act for client 0") as raised:
             call()
         assert raised.value.reason == "identity"
-    assert everything(ledger) == before
+    assert read_everything(ledger) == before
     with pytest.raises(Refused, match="another algorithm"):
         ledger.join(0, JoinRequest(0, bytes(16), b"x" * 32))
     with pytest.raises(Refused, match="there is no client 3: ids are 0 to 2"):
@@ -425,40 +431,40 @@ def test_a_client_can_not_speak_for_another(ledger):
     assert ledger.join(0, JoinRequest(0, bytes(16), ANY_ALGORITHM, 2)).sequence == 0
 
 
-def test_one_who_can_not_be_added_is_refused_and_the_others_are_merged(ledger, monkeypatch):
+def test_an_upload_that_cannot_be_added_is_refused_and_the_others_are_merged(ledger, monkeypatch):
     """If a sum is not positive definite, the uploads that can be added are merged in one commit."""
     players = [Player(ledger, i).play(6) for i in range(3)]
     add = ledger.server.add_checked
 
-    def picky(uploads):
+    def refuse_some(uploads):
         if any(upload.client_id == 1 for upload in uploads):
             raise NumericalError("not with this one")
         add(uploads)
 
-    monkeypatch.setattr(ledger.server, "add_checked", picky)
+    monkeypatch.setattr(ledger.server, "add_checked", refuse_some)
     answers = ledger.sync([(p.client_id, p.request()) for p in players])
     assert answers[0].merged and answers[2].merged and "not with this one" in str(answers[1])
-    assert is_the_sum(ledger, players[0], players[2])
+    assert equals_sum_of(ledger, players[0], players[2])
 
 
 @pytest.mark.parametrize("at", ["sums", "rollback"])
-def test_where_memory_runs_out_in_a_commit_and_in_undoing_it_nothing_is_lost_or_counted_twice(
+def test_running_out_of_memory_in_a_commit_or_rollback_loses_and_repeats_nothing(
     ledger, monkeypatch, at
 ):
     player, other = Player(ledger, 0).play(6), Player(ledger, 1).play(6)
     request = player.request()
     with monkeypatch.context() as short:
-        short.setattr(ledger.server, "sums", out_of_memory)
+        short.setattr(ledger.server, "sums", raise_memory_error)
         if at == "rollback":
-            short.setattr("fedsuplin.federation.ledger.unpack_upper", out_of_memory)
+            short.setattr("fedsuplin.federation.ledger.unpack_upper", raise_memory_error)
         with pytest.raises(MemoryError):
             ledger.sync([(0, request)])
     assert not ledger._file.in_transaction and ledger.clients()[0]["sequence"] == 0
-    assert ledger.sync([(1, other.request())])[0].merged and is_the_sum(ledger, other)
-    assert ledger.sync([(0, request)])[0].merged and is_the_sum(ledger, player, other)
+    assert ledger.sync([(1, other.request())])[0].merged and equals_sum_of(ledger, other)
+    assert ledger.sync([(0, request)])[0].merged and equals_sum_of(ledger, player, other)
 
 
-def out_of_memory(*_):
+def raise_memory_error(*_):
     raise MemoryError
 
 
@@ -466,82 +472,82 @@ def out_of_memory(*_):
 
 
 @pytest.fixture
-def together(tmp_path):
+def sync_ledger(tmp_path):
     made = Ledger(tmp_path / "rounds.db", Agreement.of(fsl.make("sync", **SIZES, horizon=1000)))
     yield made
     made.close()
 
 
-def test_a_round_is_merged_whole_and_the_layers_that_were_asked_for_come_back(together):
-    players = [Player(together, i).play(4) for i in range(3)]
+def test_a_round_is_merged_as_a_whole_and_answered_with_the_requested_layers(sync_ledger):
+    players = [Player(sync_ledger, i).play(4) for i in range(3)]
     requests = [p.request() for p in players]
-    assert [together.classify_request(i, request) for i, request in enumerate(requests)] == [
+    assert [sync_ledger.classify_request(i, request) for i, request in enumerate(requests)] == [
         "new"
     ] * 3
-    answers = together.close_round(requests, [0])
+    answers = sync_ledger.close_round(requests, [0])
     assert all(answer.merged and answer.round == 1 for answer in answers) and answers[
         0
     ].download.layers.tolist() == [0]
-    assert together.round == 1 and together.communication == 3 and together.n_syncs == 1
+    assert sync_ledger.round == 1 and sync_ledger.communication == 3 and sync_ledger.n_syncs == 1
     late = dataclasses.replace(requests[0], sequence=9)
-    assert together.classify_request(0, late) == "over" and not together.answer_over().merged
-    assert together.classify_request(0, requests[0]) == "known"
-    again = together.answer_known(
+    assert sync_ledger.classify_request(0, late) == "over" and not sync_ledger.answer_over().merged
+    assert sync_ledger.classify_request(0, requests[0]) == "known"
+    again = sync_ledger.answer_known(
         requests[0]
-    )  # its answer was lost: of the other layers the client still has what it gathered
+    )  # its answer was lost; the client still keeps its data of the other layers
     assert again.merged and again.download.layers.tolist() == [0]
     with pytest.raises(Refused, match="round 5 has not begun: it is round 1"):
-        together.classify_request(0, dataclasses.replace(requests[0], sequence=10, round=5))
+        sync_ledger.classify_request(0, dataclasses.replace(requests[0], sequence=10, round=5))
 
 
-def test_a_round_in_which_nobody_asks_is_remembered_and_changes_nothing_else(together):
-    before = together.download().to_bytes()
-    assert together.close_round([], []) == [] and together.round == 1
-    together.close()
-    again = Ledger(together.path)
+def test_a_round_without_uploads_is_stored_and_changes_nothing_else(sync_ledger):
+    before = sync_ledger.download().to_bytes()
+    assert sync_ledger.close_round([], []) == [] and sync_ledger.round == 1
+    sync_ledger.close()
+    again = Ledger(sync_ledger.path)
     assert again.round == 1 and again.download().to_bytes() == before and again.communication == 0
     again.close()
 
 
-def test_who_leaves_is_merged_whatever_the_round(together):
-    player = Player(together, 0).play(4)
-    together.close_round([], [])
+def test_a_leaving_client_is_merged_in_any_round(sync_ledger):
+    player = Player(sync_ledger, 0).play(4)
+    sync_ledger.close_round([], [])
     request = player.request(round=0, leaving=True)
     assert (
-        together.classify_request(0, request) == "new"
-        and together.sync([(0, request)])[0].merged
-        and is_the_sum(together, player)
+        sync_ledger.classify_request(0, request) == "new"
+        and sync_ledger.sync([(0, request)])[0].merged
+        and equals_sum_of(sync_ledger, player)
     )
 
 
-def test_one_upload_of_a_round_that_can_not_be_added_does_not_stop_the_round(together, monkeypatch):
-    players = [Player(together, i).play(4) for i in range(3)]
-    add = together.server.add_checked
+def test_an_upload_that_cannot_be_added_does_not_stop_the_round(sync_ledger, monkeypatch):
+    players = [Player(sync_ledger, i).play(4) for i in range(3)]
+    add = sync_ledger.server.add_checked
 
-    def picky(uploads):
+    def refuse_some(uploads):
         if any(upload.client_id == 2 for upload in uploads):
             raise NumericalError("not with this one")
         add(uploads)
 
-    monkeypatch.setattr(together.server, "add_checked", picky)
-    answers = together.close_round([p.request() for p in players], [0])
+    monkeypatch.setattr(sync_ledger.server, "add_checked", refuse_some)
+    answers = sync_ledger.close_round([p.request() for p in players], [0])
     assert (
         answers[0].merged
         and answers[1].merged
         and isinstance(answers[2], Refused)
-        and together.round == 1
+        and sync_ledger.round == 1
     )
 
 
-def test_where_memory_runs_out_while_it_is_found_who_can_not_be_added_nobody_is_counted_twice(
-    together, monkeypatch
+def test_running_out_of_memory_while_adding_uploads_one_by_one_counts_nothing_twice(
+    sync_ledger, monkeypatch
 ):
-    players = [Player(together, i).play(4) for i in range(3)]
+    players = [Player(sync_ledger, i).play(4) for i in range(3)]
     requests = [p.request() for p in players]
     layers = sorted({int(layer) for request in requests for layer in request.upload.layers})
-    add, n_calls = together.server.add_checked, iter(range(10))
+    add, n_calls = sync_ledger.server.add_checked, iter(range(10))
 
-    def picky(uploads):
+    def refuse_some(uploads):
         if next(n_calls) == 2:
             raise MemoryError
         if any(upload.client_id == 1 for upload in uploads):
@@ -549,29 +555,29 @@ def test_where_memory_runs_out_while_it_is_found_who_can_not_be_added_nobody_is_
         add(uploads)
 
     with monkeypatch.context() as short:
-        short.setattr(together.server, "add_checked", picky)
+        short.setattr(sync_ledger.server, "add_checked", refuse_some)
         with pytest.raises(MemoryError):
-            together.close_round([requests[0], requests[2], requests[1]], layers)
-    assert all(each["sequence"] == 0 for each in together.clients().values())
-    together.close_round(requests, layers)
-    assert is_the_sum(together, *players)
+            sync_ledger.close_round([requests[0], requests[2], requests[1]], layers)
+    assert all(each["sequence"] == 0 for each in sync_ledger.clients().values())
+    sync_ledger.close_round(requests, layers)
+    assert equals_sum_of(sync_ledger, *players)
 
 
-def test_rounds_are_for_those_who_sync_together(ledger, together):
+def test_rounds_exist_only_for_synchronous_algorithms(ledger, sync_ledger):
     player = Player(ledger, 0)
     with pytest.raises(Refused, match="there are no rounds"):
         ledger.classify_request(0, RoundRequest(ledger.fingerprint, player.session, 0, 0, 0, ()))
-    player = Player(together, 0)
+    player = Player(sync_ledger, 0)
     with pytest.raises(Refused, match="layers"):
-        together.classify_request(
-            0, RoundRequest(together.fingerprint, player.session, 0, 0, 0, (99,))
+        sync_ledger.classify_request(
+            0, RoundRequest(sync_ledger.fingerprint, player.session, 0, 0, 0, (99,))
         )
 
 
 # --- epochs ---------------------------------------------------------------------------------------
 
 
-def test_an_epoch_ends_when_its_pulls_are_merged_and_the_next_begins_from_nothing(tmp_path):
+def test_an_epoch_ends_when_its_pulls_are_merged_and_the_next_starts_empty(tmp_path):
     agreement = Agreement.of(Doubling("async", SIZES, first=20))
     ledger = Ledger(tmp_path / "s.db", agreement)
     one, other = Player(ledger, 0).play(15), Player(ledger, 1).play(9)
@@ -593,8 +599,8 @@ def test_an_epoch_ends_when_its_pulls_are_merged_and_the_next_begins_from_nothin
     again.close()
 
 
-def test_a_client_that_claims_pulls_without_end_comes_to_the_last_epoch_and_to_no_error(tmp_path):
-    """Whoever has a token can end epochs; docs/federation.md says so. The server outlives it."""
+def test_a_client_that_claims_endless_pulls_reaches_the_last_epoch_without_an_error(tmp_path):
+    """A client with a token can end epochs (see docs/federation.md); the server survives."""
     ledger = Ledger(tmp_path / "s.db", Agreement.of(Doubling("async", SIZES)))
     player = Player(ledger, 0)
     for _ in range(LAST_EPOCH + 3):
@@ -614,13 +620,13 @@ def test_a_client_that_claims_pulls_without_end_comes_to_the_last_epoch_and_to_n
     ledger.close()
 
 
-def test_uploads_of_a_batch_that_ends_an_epoch_are_of_that_epoch_and_not_of_the_next(tmp_path):
-    """Also where one of it can't be added."""
+def test_all_uploads_of_a_batch_that_ends_an_epoch_belong_to_that_epoch(tmp_path):
+    """This also holds if one of the uploads can't be added."""
     ledger = Ledger(tmp_path / "s.db", Agreement.of(Doubling("async", SIZES, first=10)))
     players = [Player(ledger, 0).play(12), Player(ledger, 1).play(3), Player(ledger, 2).play(1)]
     requests = [(player.client_id, player.request()) for player in players]
     huge = np.zeros((1, 6))
-    huge[0, [0, 1, 3]] = 2.0**46  # of rank one, and so large that the ridge is lost in it
+    huge[0, [0, 1, 3]] = 2.0**46  # of rank one, and so large that the ridge is rounded away
     bad = dataclasses.replace(requests[2][1].upload, grams=huge, pulls=np.array([1 << 48]))
     requests[2] = (2, dataclasses.replace(requests[2][1], upload=bad))
     answers = ledger.sync(requests)
@@ -638,7 +644,7 @@ def test_uploads_of_a_batch_that_ends_an_epoch_are_of_that_epoch_and_not_of_the_
 # --- the file -------------------------------------------------------------------------------------
 
 
-class Failing:
+class FailingConnection:
     """A connection that fails from its n-th statement on, as a full disk would."""
 
     def __init__(self, file, n):
@@ -656,9 +662,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("doubles", [False, True])
-def test_a_disk_that_is_full_at_any_statement_changes_nothing_and_later_all_goes_on(
-    tmp_path, doubles
-):
+def test_a_full_disk_at_any_statement_changes_nothing_and_a_retry_succeeds(tmp_path, doubles):
     agreement = Agreement.of(
         Doubling("async", SIZES, first=20) if doubles else fsl.make("async", **SIZES, horizon=1000)
     )
@@ -667,31 +671,29 @@ def test_a_disk_that_is_full_at_any_statement_changes_nothing_and_later_all_goes
     players[0].sync()
     requests, before, file, failures = (
         [(p.client_id, p.play(9).request()) for p in players],
-        everything(ledger),
+        read_everything(ledger),
         ledger._file,
         0,
     )
     for n in range(100):
-        ledger._file = Failing(file, n)
+        ledger._file = FailingConnection(file, n)
         try:
             answers = ledger.sync(requests)
         except sqlite3.OperationalError:
             failures += 1
             ledger._file = file
-            assert everything(ledger) == before
+            assert read_everything(ledger) == before
         else:
             break
     ledger._file = file
-    assert (
-        failures == 5 + doubles
-    )  # BEGIN, the three tables, COMMIT; and what an epoch that is over has left is deleted
+    assert failures == 5 + doubles  # BEGIN, three tables, COMMIT; when an epoch ends, also a DELETE
     assert all(answer.merged for answer in answers) and ledger.epoch == doubles
     assert ledger.total_pulls == 42
     ledger.close()
 
 
-def test_a_commit_of_more_clients_than_a_statement_has_room_for_is_one_commit(tmp_path):
-    """SQLite takes 999 values a statement if it is old: here 150 clients have 1500."""
+def test_a_commit_of_more_clients_than_fit_into_one_statement_succeeds(tmp_path):
+    """Old versions of SQLite take 999 values per statement; 150 clients need 1500."""
     ledger = Ledger(
         tmp_path / "s.db",
         Agreement.of(fsl.make("async", **SIZES | {"n_clients": 150}, horizon=1000)),
@@ -706,7 +708,7 @@ def test_a_commit_of_more_clients_than_a_statement_has_room_for_is_one_commit(tm
     again.close()
 
 
-def test_a_store_is_its_owners_alone(ledger):
+def test_a_store_is_readable_by_its_owner_only(ledger):
     Player(ledger, 0).play(3).sync()
     assert {
         path.name: path.stat().st_mode & 0o777 for path in ledger.path.parent.glob("server.db*")
@@ -716,18 +718,18 @@ def test_a_store_is_its_owners_alone(ledger):
     }
 
 
-def test_a_store_is_a_file_whatever_it_is_called(tmp_path, agreement, monkeypatch):
+def test_a_store_is_a_file_even_if_it_is_called_memory(tmp_path, agreement, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Ledger(":memory:", agreement).close()
     assert (tmp_path / ":memory:").stat().st_size > 0
 
 
-def test_a_store_is_one_servers_at_a_time(ledger):
+def test_a_store_can_be_open_in_one_server_at_a_time(ledger):
     with pytest.raises(InvalidInput, match="is in use: another server has it open"):
         Ledger(ledger.path)
 
 
-def test_a_store_of_another_algorithm_or_of_something_else_is_refused_and_left_alone(
+def test_files_that_are_not_a_store_of_this_algorithm_are_refused_and_left_unchanged(
     tmp_path, ledger, agreement
 ):
     ledger.close()

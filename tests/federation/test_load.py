@@ -12,21 +12,21 @@ import pytest
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def loaded(name):
-    """A file of bench/ as a module."""
+def load_bench_module(name):
+    """Import a file of bench/ as a module."""
     spec = importlib.util.spec_from_file_location(Path(name).name, BENCH / f"{name}.py")
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-load, fuzz_server = loaded("load"), loaded("checks/fuzz_server")
+load, fuzz_server = load_bench_module("load"), load_bench_module("checks/fuzz_server")
 
 
 # --- load -----------------------------------------------------------------------------------------
 
 
-def test_twenty_clients_at_full_speed_are_merged_once_each_in_commits_of_several():
+def test_uploads_of_twenty_clients_at_full_speed_are_merged_once_in_shared_commits():
     wrong = []
 
     async def play():
@@ -39,7 +39,7 @@ def test_twenty_clients_at_full_speed_are_merged_once_each_in_commits_of_several
     assert metrics["fedsuplin_commits_total"] < 600 and metrics["fedsuplin_duplicates_total"] == 0
 
 
-def test_syncs_at_times_that_were_chosen_before_are_merged_once_each():
+def test_syncs_at_a_fixed_rate_are_merged_once_each():
     wrong = []
 
     async def play():
@@ -54,7 +54,7 @@ def test_syncs_at_times_that_were_chosen_before_are_merged_once_each():
     assert max(measured.took) > max(measured.late) and measured.per_commit >= 1
 
 
-def test_the_check_of_the_store_finds_an_upload_that_is_not_there():
+def test_the_check_of_the_store_detects_a_missing_upload():
     wrong = []
 
     async def play():
@@ -66,11 +66,11 @@ def test_the_check_of_the_store_finds_an_upload_that_is_not_there():
     assert wrong == ["syncs: 4, not 5"]
 
 
-# --- requests that are not in order ---------------------------------------------------------------
+# --- malformed requests ---------------------------------------------------------------------------
 
 
-def test_1500_spoilt_requests_are_refused_and_change_nothing(capsys):
-    """`python bench/checks/fuzz_server.py` sends a hundred thousand."""
+def test_1500_malformed_requests_are_refused_and_change_nothing(capsys):
+    """`python bench/checks/fuzz_server.py` sends 100,000 of them."""
     assert fuzz_server.main(requests=1500, seed=0) == 0
     printed = capsys.readouterr().out
     assert "1500 requests" in printed and all(
@@ -92,7 +92,7 @@ def genuine(expected):
     return made
 
 
-def test_the_fuzzer_knows_what_is_in_order_and_never_sends_it(expected, genuine):
+def test_the_fuzzer_predicts_the_status_code_of_every_request(expected, genuine):
     upload = genuine.sync(0)
     assert expected.codes(0, "Sync", upload) is None and expected.codes(
         0, "Join", genuine.join(0)
@@ -106,7 +106,7 @@ def test_the_fuzzer_knows_what_is_in_order_and_never_sends_it(expected, genuine)
         == {"INVALID_ARGUMENT"}
     )
     genuine.was_merged(0, [0, 1])
-    assert expected.codes(0, "Sync", upload) == {"OK"}  # again
+    assert expected.codes(0, "Sync", upload) == {"OK"}  # sent again
     assert expected.codes(0, "Sync", upload[:-1] + b"\0") == {
         "FAILED_PRECONDITION"
     }  # the same number, another upload
@@ -137,8 +137,8 @@ def test_the_fuzzer_reads_requests_as_the_library_does(expected, genuine):
     )
 
 
-def test_a_server_that_took_a_spoilt_request_would_be_found(tmp_path):
-    """The fuzzer itself works: it notices an upload that it did not send, live and in the store."""
+def test_a_server_that_accepts_a_malformed_request_is_detected(tmp_path):
+    """The fuzzer detects a merged upload it did not expect, live and in the store."""
     fuzz = fuzz_server.Fuzz("async", 0, tmp_path)
 
     async def play():

@@ -1,4 +1,4 @@
-"""A federation of real processes: it plays as the simulation does, and survives faults."""
+"""A federation of real processes plays as the simulation does and survives faults."""
 
 import contextlib
 import importlib.util
@@ -25,8 +25,8 @@ SIZES = {"dim": 5, "n_arms": 6, "n_clients": 20}
 
 
 @contextlib.contextmanager
-def server(folder, *arguments):
-    """`fedsuplin serve` as a process; gives its address and the clients' tokens."""
+def run_server(folder, *arguments):
+    """Run `fedsuplin serve` as a process; yield its address and the clients' tokens."""
     tokens = make_tokens(range(SIZES["n_clients"]))
     write_token_hashes(folder / "tokens.json", tokens)
     place = [
@@ -55,11 +55,11 @@ def server(folder, *arguments):
     assert code == 0
 
 
-# --- the simulation, live -------------------------------------------------------------------------
+# --- live play equals the simulation --------------------------------------------------------------
 
 
-def one_client(address, client_id, token, problem, horizon, pipe):
-    """Play the pulls that are given, and return the choices."""
+def play_client(address, client_id, token, problem, horizon, pipe):
+    """Play the pulls received through the pipe and send back the choices."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with fsl.connect(address, client_id=client_id, token=token) as connection:
         stream = problem.stream(horizon, choose_arrival(connection.algorithm, problem, horizon))
@@ -81,7 +81,7 @@ def one_client(address, client_id, token, problem, horizon, pipe):
 def test_twenty_client_processes_play_exactly_what_the_simulation_plays(
     name, horizon, tmp_path, monkeypatch
 ):
-    # The processes import this module by name. It is last, so that fedsuplin is found first.
+    # The processes import this module by name; its path is last, so that fedsuplin is found first.
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[2])])
     noise = {"noise": "bounded"} if name == "variance" else {}
     problem = fsl.SyntheticProblem(**SIZES, seed=5, **noise)
@@ -91,21 +91,21 @@ def test_twenty_client_processes_play_exactly_what_the_simulation_plays(
     spawning.set_forkserver_preload(["fedsuplin.federation.connection", "grpc"])
     numbers = ["--dim", "5", "--arms", "6", "--clients", "20", "--horizon", str(horizon)]
     with (
-        server(tmp_path, name, *numbers, *problem_constants(algorithm)) as (address, tokens),
+        run_server(tmp_path, name, *numbers, *list_noise_options(algorithm)) as (address, tokens),
         contextlib.ExitStack() as stack,
     ):
         pipes = []
         for i in range(SIZES["n_clients"]):
             ours, theirs = spawning.Pipe()
             given = (address, i, tokens[i], problem, horizon, theirs)
-            process = spawning.Process(target=one_client, args=given, daemon=True)
+            process = spawning.Process(target=play_client, args=given, daemon=True)
             process.start()
             stack.callback(process.join)
             stack.callback(ours.send, None)
             pipes.append(ours)
         for pipe in pipes:
             assert pipe.poll(60) and pipe.recv() == "ready"
-        played = list(schedule(pipes, expected.clients, together=algorithm.syncs == "all"))
+        played = list(play_pulls(pipes, expected.clients, together=algorithm.syncs == "all"))
     assert [arm for arm, _ in played] == expected.arms.tolist()
     assert [layer for _, layer in played] == expected.layers.tolist()
     ledger = Ledger(tmp_path / "server.db")
@@ -113,8 +113,8 @@ def test_twenty_client_processes_play_exactly_what_the_simulation_plays(
     ledger.close()
 
 
-def schedule(pipes, clients, together):
-    """One pull after the other; where all sync together, the pulls of a round at once."""
+def play_pulls(pipes, clients, together):
+    """Play pull by pull, or round by round if all clients sync together; yield the choices."""
     size = len(pipes) if together else 1
     for first in range(0, len(clients), size):
         pulls = range(first, min(first + size, len(clients)))
@@ -125,8 +125,8 @@ def schedule(pipes, clients, together):
             yield pipes[clients[t]].recv()
 
 
-def problem_constants(algorithm):
-    """What `make_for` took from the problem, as options."""
+def list_noise_options(algorithm):
+    """Return the noise parameter that `make_for` took from the problem as an option."""
     noise = algorithm.noise
     return (
         ["--sigma", str(noise.noise_scale)]
@@ -140,8 +140,8 @@ def problem_constants(algorithm):
 
 @pytest.mark.posix
 @pytest.mark.parametrize("number", range(5))
-def test_through_faults_the_servers_sums_are_those_of_all_observations(number):
-    """`python bench/checks/faults.py` plays a hundred of these, and longer ones."""
+def test_the_servers_sums_equal_all_observations_despite_faults(number):
+    """`python bench/checks/faults.py` plays a hundred longer schedules."""
     command = [sys.executable, str(FILE), "--only", str(number), "--seed", "7", "--pulls", "60"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "1 schedules, 0 wrong" in done.stdout, done.stdout + done.stderr
@@ -149,8 +149,8 @@ def test_through_faults_the_servers_sums_are_those_of_all_observations(number):
         assert fault in done.stdout
 
 
-def test_sums_that_are_wrong_are_noticed(tmp_path):
-    """bench/checks/faults.py notices one observation too many, one missing and one changed."""
+def test_wrong_sums_are_detected(tmp_path):
+    """bench/checks/faults.py detects an extra observation and a changed reward."""
     from fedsuplin.federation.agreement import Agreement
 
     sizes = {"dim": faults.DIM, "n_arms": faults.ARMS, "n_clients": faults.CLIENTS}

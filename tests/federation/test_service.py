@@ -68,8 +68,8 @@ FULL = sqlite3.OperationalError("database or disk is full")
 COMMAND = [sys.executable, "-m", "fedsuplin"]
 
 
-def in_loop(test):
-    """A test that is a coroutine; it may take half a minute, never for ever."""
+def run_in_event_loop(test):
+    """Run a coroutine test in an event loop of its own, for at most 30 seconds."""
 
     @functools.wraps(test)
     def run(*arguments, **keywords):
@@ -78,10 +78,10 @@ def in_loop(test):
     return run
 
 
-# --- clients, as plain as can be ------------------------------------------------------------------
+# --- scripted clients -----------------------------------------------------------------------------
 
 
-class Someone:
+class ScriptedClient:
     """A client that sends exactly what a test asks for."""
 
     def __init__(self, agreement, number, session=None, seed=0):
@@ -118,26 +118,26 @@ class Someone:
 
 
 @functools.cache
-def agreement_of(variant="async", horizon=3000):
+def make_agreement(variant="async", horizon=3000):
     return Agreement.of(fsl.make(variant, dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=horizon))
 
 
-def everyone(agreement):
-    return [Someone(agreement, number) for number in range(CLIENTS)]
+def make_clients(agreement):
+    return [ScriptedClient(agreement, number) for number in range(CLIENTS)]
 
 
-def state(ledger):
-    """All that a request could change."""
+def read_state(ledger):
+    """Return everything that a request could change."""
     known = ledger.download()
     counts = (ledger.epoch, ledger.round, ledger.n_syncs, ledger.communication, ledger.total_pulls)
     return counts, json.dumps(ledger.clients()), known.grams.tobytes(), known.moments.tobytes()
 
 
-# --- a server, and calls --------------------------------------------------------------------------
+# --- a server and calls to it ---------------------------------------------------------------------
 
 
 class Running:
-    """A service in this loop, with what tests look at."""
+    """A service running in this event loop, with its ledger, metrics and client channels."""
 
     def __init__(self, made, ledger, address):
         self.service, self.ledger, self.address = made, ledger, address
@@ -154,30 +154,30 @@ class Running:
         return self._channels[-1]
 
     @functools.cached_property
-    def usual(self):
+    def default_channel(self):
         return self.channel()
 
     async def call(self, method, message, token=None, *, channel=None, metadata=None):
-        """The answer to a message, or to bytes."""
+        """Send a message or raw bytes and return the parsed answer."""
         data = message if isinstance(message, bytes) else message.to_bytes()
         metadata = (
             (("authorization", f"Bearer {token}"),)
             if metadata is None and token is not None
             else metadata
         )
-        data = await (channel or self.usual).unary_unary(PATHS[method])(
+        data = await (channel or self.default_channel).unary_unary(PATHS[method])(
             data, metadata=metadata, timeout=20
         )
         return ANSWERS[method].from_bytes(data)
 
-    async def refusal(self, method, message, token=None, **options):
+    async def expect_refusal(self, method, message, token=None, **options):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await self.call(method, message, token, **options)
         return caught.value.code().name, caught.value.details()
 
-    async def join(self, *people):
-        for someone in people:
-            await self.call("Join", someone.join(), TOKENS[someone.number])
+    async def join(self, *clients):
+        for client in clients:
+            await self.call("Join", client.join(), TOKENS[client.number])
 
     async def close(self):
         for channel in self._channels:
@@ -185,14 +185,14 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder, variant="async", *, ledger=None, **listening):
-    """A server on loopback; three tokens unless something else is said."""
+async def run_service(folder, variant="async", *, ledger=None, **listening):
+    """Run a server on loopback, with one token per client unless `tokens` is given."""
     if "tokens" not in listening:
         listening["tokens"] = folder / "tokens.json"
         write_token_hashes(listening["tokens"], TOKENS)
     listening = {name: value for name, value in listening.items() if value is not None}
     with contextlib.closing(
-        ledger or Ledger(folder / "server.db", agreement_of(variant))
+        ledger or Ledger(folder / "server.db", make_agreement(variant))
     ) as ledger:
         made = Service(ledger, Listening(**listening))
         try:
@@ -207,7 +207,7 @@ async def serving(folder, variant="async", *, ledger=None, **listening):
 
 # --- tokens ------------------------------------------------------------------------
 
-BAD = {
+BAD_CREDENTIALS = {
     "nothing": (),
     "a wrong token": (("authorization", "Bearer token-of-no-client"),),
     "no token after the word": (("authorization", "Bearer "),),
@@ -224,69 +224,74 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("why", BAD)
-@in_loop
-async def test_without_a_valid_token_nothing_can_be_read_or_written(tmp_path, why):
-    someone = Someone(agreement_of(), 0).pull()
-    questions = {"Join": someone.join(), "Sync": someone.upload(), "Round": someone.report()}
-    async with serving(tmp_path) as running:
-        await running.join(someone)
-        before = state(running.ledger)
+@pytest.mark.parametrize("why", BAD_CREDENTIALS)
+@run_in_event_loop
+async def test_calls_without_a_valid_token_read_and_write_nothing(tmp_path, why):
+    client = ScriptedClient(make_agreement(), 0).pull()
+    questions = {"Join": client.join(), "Sync": client.upload(), "Round": client.report()}
+    async with run_service(tmp_path) as running:
+        await running.join(client)
+        before = read_state(running.ledger)
         for method in METHODS:
-            code, text = await running.refusal(method, questions[method], metadata=BAD[why])
+            code, text = await running.expect_refusal(
+                method, questions[method], metadata=BAD_CREDENTIALS[why]
+            )
             assert (code, text) == (
                 "UNAUTHENTICATED",
                 "no valid credentials: a call needs the token or the certificate of a client",
             )
-            assert (await running.refusal(method, b"nonsense", metadata=BAD[why]))[
-                0
-            ] == "UNAUTHENTICATED"
-        assert state(running.ledger) == before
+            assert (
+                await running.expect_refusal(method, b"nonsense", metadata=BAD_CREDENTIALS[why])
+            )[0] == "UNAUTHENTICATED"
+        assert read_state(running.ledger) == before
 
 
-@in_loop
-async def test_who_is_not_let_in_is_sent_away_before_a_byte_of_the_request_is_read(tmp_path):
-    async with serving(tmp_path) as running:
-        call = running.usual.stream_unary(PATHS["Sync"])()  # a request that never comes
+@run_in_event_loop
+async def test_unauthenticated_calls_are_refused_before_the_request_is_read(tmp_path):
+    async with run_service(tmp_path) as running:
+        call = running.default_channel.stream_unary(PATHS["Sync"])()  # a request that is never sent
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert running.metrics("fedsuplin_received_bytes_total") == 0
 
 
-@in_loop
-async def test_a_token_of_one_client_cannot_act_as_another(tmp_path):
-    mine, other = Someone(agreement_of(), 0).pull(), Someone(agreement_of(), 1).pull()
+@run_in_event_loop
+async def test_a_clients_token_cannot_be_used_for_another_client(tmp_path):
+    mine, other = (
+        ScriptedClient(make_agreement(), 0).pull(),
+        ScriptedClient(make_agreement(), 1).pull(),
+    )
     questions = {
-        "Join": Someone(agreement_of(), 1).join(),
+        "Join": ScriptedClient(make_agreement(), 1).join(),
         "Sync": other.upload(),
         "Round": other.report(),
     }
-    async with serving(tmp_path) as running:
+    async with run_service(tmp_path) as running:
         await running.join(mine, other)
-        before = state(running.ledger)
+        before = read_state(running.ledger)
         for method, question in questions.items():
-            refusal = await running.refusal(method, question, TOKENS[0])
+            refusal = await running.expect_refusal(method, question, TOKENS[0])
             assert refusal == ("PERMISSION_DENIED", "client 0 can't act for client 1")
-        assert state(running.ledger) == before
+        assert read_state(running.ledger) == before
         assert (await running.call("Sync", questions["Sync"], TOKENS[1])).merged
 
 
-@in_loop
-async def test_tokens_are_in_no_log_line_and_in_no_error_message(tmp_path, caplog):
+@run_in_event_loop
+async def test_tokens_appear_in_no_log_line_or_error_message(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "fedsuplin.federation")
-    someone = Someone(agreement_of(), 0)
-    async with serving(tmp_path) as running:
+    client = ScriptedClient(make_agreement(), 0)
+    async with run_service(tmp_path) as running:
         texts = [
-            (await running.refusal("Join", someone.join(), token))[1]
+            (await running.expect_refusal("Join", client.join(), token))[1]
             for token in ("a-wrong-secret", "Bearer a-wrong-secret")
         ]
         texts += [
-            (await running.refusal("Join", b"", TOKENS[0]))[1],
-            (await running.refusal("Round", b"x", TOKENS[0]))[1],
+            (await running.expect_refusal("Join", b"", TOKENS[0]))[1],
+            (await running.expect_refusal("Round", b"x", TOKENS[0]))[1],
         ]
-        await running.join(someone)
-    lines = [service_line(record) for record in caplog.records]
+        await running.join(client)
+    lines = [parse_log_record(record) for record in caplog.records]
     assert {line["event"] for line in lines} == {"listening", "refused", "joined", "stopped"}
     logged = json.dumps(lines) + " ".join(texts)
     assert not [
@@ -296,21 +301,21 @@ async def test_tokens_are_in_no_log_line_and_in_no_error_message(tmp_path, caplo
     ]
 
 
-def service_line(record):
+def parse_log_record(record):
     return json.loads(JsonLinesFormatter().format(record))
 
 
-@in_loop
-async def test_refusals_are_logged_once_a_second_for_each_client_and_counted_every_time(
-    tmp_path, caplog
-):
+@run_in_event_loop
+async def test_refusals_are_logged_once_per_second_and_client_but_always_counted(tmp_path, caplog):
     caplog.set_level(logging.INFO, "fedsuplin.federation")
-    async with serving(tmp_path) as running:
+    async with run_service(tmp_path) as running:
         for _ in range(20):
-            await running.refusal("Join", b"nonsense", TOKENS[1])
+            await running.expect_refusal("Join", b"nonsense", TOKENS[1])
         assert running.metrics("fedsuplin_refused_total", {"reason": "malformed"}) == 20
     refused = [
-        line for record in caplog.records if (line := service_line(record))["event"] == "refused"
+        line
+        for record in caplog.records
+        if (line := parse_log_record(record))["event"] == "refused"
     ]
     assert 1 <= len(refused) < 10
     assert {(line["client"], line["reason"], line["method"]) for line in refused} == {
@@ -318,22 +323,22 @@ async def test_refusals_are_logged_once_a_second_for_each_client_and_counted_eve
     }
 
 
-@in_loop
-async def test_a_stranger_can_not_make_the_server_hold_much(tmp_path):
-    """Health is open to all; what is longer than any upload is not read."""
-    async with serving(tmp_path) as running:
-        asks = running.usual.unary_unary("/grpc.health.v1.Health/Check")
+@run_in_event_loop
+async def test_unauthenticated_calls_cannot_make_the_server_buffer_much(tmp_path):
+    """Health checks need no credentials, but requests longer than any upload are not read."""
+    async with run_service(tmp_path) as running:
+        check_health = running.default_channel.unary_unary("/grpc.health.v1.Health/Check")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await asks(b"\n" + bytes(compute_largest_request(agreement_of())))
+            await check_health(b"\n" + bytes(compute_largest_request(make_agreement())))
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        upload = Someone(agreement_of(), 0).pull(200).upload()
-        assert len(upload.to_bytes()) <= compute_largest_request(agreement_of())
+        upload = ScriptedClient(make_agreement(), 0).pull(200).upload()
+        assert len(upload.to_bytes()) <= compute_largest_request(make_agreement())
 
 
-@in_loop
-async def test_health_is_open_to_all_and_says_no_more_than_that_it_serves(tmp_path):
-    async with serving(tmp_path) as running:
-        health = health_pb2_grpc.HealthStub(running.usual)
+@run_in_event_loop
+async def test_health_needs_no_credentials_and_only_reports_that_the_server_is_serving(tmp_path):
+    async with run_service(tmp_path) as running:
+        health = health_pb2_grpc.HealthStub(running.default_channel)
         for name in ("", "fedsuplin.v1.Federation"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer == health_pb2.HealthCheckResponse(
@@ -351,7 +356,7 @@ def authority():
 
 @pytest.fixture(scope="module")
 def tls(authority, tmp_path_factory):
-    """The server's files, and `client(name, ca)`, which makes what a client calls with."""
+    """Write the server's certificate and key; return their paths and the authority's."""
     folder = tmp_path_factory.mktemp("tls")
     files = {"tls_cert": folder / "server.pem", "tls_key": folder / "server.key"}
     made = authority.issue_cert("127.0.0.1", "localhost")
@@ -361,8 +366,8 @@ def tls(authority, tmp_path_factory):
     return files, folder / "ca.pem"
 
 
-def client_credentials(tls, folder, name=None, ca=None):
-    """Of a client that believes the server, and has a certificate for `name`."""
+def make_client_credentials(tls, folder, name=None, ca=None):
+    """Make credentials that trust the server, with a certificate for `name` if it is given."""
     if name is None:
         return make_channel_credentials(tls[1])
     made = ca.issue_cert("client.example.org", common_name=name)
@@ -371,91 +376,89 @@ def client_credentials(tls, folder, name=None, ca=None):
     return make_channel_credentials(tls[1], folder / "client.pem", folder / "client.key")
 
 
-@in_loop
-async def test_a_client_with_a_certificate_of_the_authority_is_who_its_common_name_says(
-    tmp_path, tls, authority
-):
-    someone = Someone(agreement_of(), 1).pull()
-    async with serving(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
+@run_in_event_loop
+async def test_the_common_name_of_a_certificate_identifies_the_client(tmp_path, tls, authority):
+    client = ScriptedClient(make_agreement(), 1).pull()
+    async with run_service(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
         assert running.address.startswith("grpcs://127.0.0.1:")
-        channel = running.channel(client_credentials(tls, tmp_path, "client-1", authority))
-        await running.call("Join", someone.join(), channel=channel)
-        assert (await running.call("Sync", someone.upload(), channel=channel)).merged
-        before = state(running.ledger)
-        other = Someone(agreement_of(), 0)
+        channel = running.channel(make_client_credentials(tls, tmp_path, "client-1", authority))
+        await running.call("Join", client.join(), channel=channel)
+        assert (await running.call("Sync", client.upload(), channel=channel)).merged
+        before = read_state(running.ledger)
+        other = ScriptedClient(make_agreement(), 0)
         for method, question in {
             "Join": other.join(),
             "Sync": other.pull().upload(),
             "Round": other.report(),
         }.items():
-            refusal = await running.refusal(method, question, channel=channel)
+            refusal = await running.expect_refusal(method, question, channel=channel)
             assert refusal == ("PERMISSION_DENIED", "client 1 can't act for client 0")
-        assert state(running.ledger) == before
+        assert read_state(running.ledger) == before
 
 
 @pytest.mark.parametrize(
     "name",
     ["client-", "client-01", "client--1", "client-1 ", "xclient-1", "client-1x", "1", "client-٣"],
 )
-@in_loop
-async def test_a_certificate_for_another_name_lets_nobody_in(tmp_path, tls, authority, name):
-    async with serving(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
-        channel = running.channel(client_credentials(tls, tmp_path, name, authority))
-        assert (await running.refusal("Join", Someone(agreement_of(), 1).join(), channel=channel))[
-            0
-        ] == "UNAUTHENTICATED"
+@run_in_event_loop
+async def test_certificates_with_any_other_common_name_are_refused(tmp_path, tls, authority, name):
+    async with run_service(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
+        channel = running.channel(make_client_credentials(tls, tmp_path, name, authority))
+        assert (
+            await running.expect_refusal(
+                "Join", ScriptedClient(make_agreement(), 1).join(), channel=channel
+            )
+        )[0] == "UNAUTHENTICATED"
 
 
-@in_loop
-async def test_without_a_certificate_of_the_authority_there_is_no_connection(tmp_path, tls):
-    someone = Someone(agreement_of(), 1)
-    async with serving(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
-        before = state(running.ledger)
-        another = client_credentials(tls, tmp_path, "client-1", trustme.CA())
-        for calls_with in (another, client_credentials(tls, tmp_path), None):
+@run_in_event_loop
+async def test_clients_without_a_certificate_of_the_authority_cannot_connect(tmp_path, tls):
+    client = ScriptedClient(make_agreement(), 1)
+    async with run_service(tmp_path, tokens=None, client_ca=tls[1], **tls[0]) as running:
+        before = read_state(running.ledger)
+        another = make_client_credentials(tls, tmp_path, "client-1", trustme.CA())
+        for calls_with in (another, make_client_credentials(tls, tmp_path), None):
             channel = running.channel(calls_with)
-            assert (await running.refusal("Join", someone.join(), TOKENS[1], channel=channel))[
-                0
-            ] == "UNAVAILABLE"
-        assert state(running.ledger) == before
+            assert (
+                await running.expect_refusal("Join", client.join(), TOKENS[1], channel=channel)
+            )[0] == "UNAVAILABLE"
+        assert read_state(running.ledger) == before
 
 
-@in_loop
-async def test_a_client_that_does_not_know_the_servers_authority_does_not_tell_it_its_token(
-    tmp_path, tls
-):
+@run_in_event_loop
+async def test_a_client_sends_no_token_to_a_server_of_an_unknown_authority(tmp_path, tls):
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
-    async with serving(tmp_path, **tls[0]) as running:
+    async with run_service(tmp_path, **tls[0]) as running:
         channel = running.channel(make_channel_credentials(tmp_path / "other.pem"))
         assert (
-            await running.refusal(
-                "Join", Someone(agreement_of(), 1).join(), TOKENS[1], channel=channel
+            await running.expect_refusal(
+                "Join", ScriptedClient(make_agreement(), 1).join(), TOKENS[1], channel=channel
             )
         )[0] == "UNAVAILABLE"
 
 
-@in_loop
-async def test_a_tls_port_takes_tokens_and_nothing_in_plain_text(tmp_path, tls):
-    someone = Someone(agreement_of(), 1)
-    async with serving(tmp_path, **tls[0]) as running:
-        encrypted = running.channel(client_credentials(tls, tmp_path))
-        await running.call("Join", someone.join(), TOKENS[1], channel=encrypted)
-        assert (await running.refusal("Join", someone.join(), channel=encrypted))[
+@run_in_event_loop
+async def test_a_tls_port_accepts_tokens_and_refuses_plain_text(tmp_path, tls):
+    client = ScriptedClient(make_agreement(), 1)
+    async with run_service(tmp_path, **tls[0]) as running:
+        encrypted = running.channel(make_client_credentials(tls, tmp_path))
+        await running.call("Join", client.join(), TOKENS[1], channel=encrypted)
+        assert (await running.expect_refusal("Join", client.join(), channel=encrypted))[
             0
         ] == "UNAUTHENTICATED"
-        assert (await running.refusal("Join", someone.join(), TOKENS[1]))[0] == "UNAVAILABLE"
+        assert (await running.expect_refusal("Join", client.join(), TOKENS[1]))[0] == "UNAVAILABLE"
 
 
-@in_loop
-async def test_with_tokens_and_an_authority_a_client_needs_both_and_of_the_same_client(
+@run_in_event_loop
+async def test_with_tokens_and_an_authority_a_client_needs_a_matching_pair(
     tmp_path, tls, authority
 ):
-    someone = Someone(agreement_of(), 1)
-    async with serving(tmp_path, client_ca=tls[1], **tls[0]) as running:
-        channel = running.channel(client_credentials(tls, tmp_path, "client-1", authority))
-        await running.call("Join", someone.join(), TOKENS[1], channel=channel)
+    client = ScriptedClient(make_agreement(), 1)
+    async with run_service(tmp_path, client_ca=tls[1], **tls[0]) as running:
+        channel = running.channel(make_client_credentials(tls, tmp_path, "client-1", authority))
+        await running.call("Join", client.join(), TOKENS[1], channel=channel)
         for token in (None, "wrong", TOKENS[0]):
-            assert (await running.refusal("Join", someone.join(), token, channel=channel))[
+            assert (await running.expect_refusal("Join", client.join(), token, channel=channel))[
                 0
             ] == "UNAUTHENTICATED"
 
@@ -490,7 +493,7 @@ async def test_with_tokens_and_an_authority_a_client_needs_both_and_of_the_same_
         ({"tokens": "t", "metrics_address": "here"}, "HOST:PORT"),
     ],
 )
-def test_a_server_that_would_be_open_or_makes_no_sense_is_refused(given, words):
+def test_insecure_or_inconsistent_listening_options_are_refused(given, words):
     with pytest.raises(InvalidInput, match=re.escape(words)):
         Listening(**given)
 
@@ -500,22 +503,22 @@ def test_on_loopback_tokens_are_enough(address):
     assert not Listening(address, tokens="t").tls
 
 
-@in_loop
-async def test_off_loopback_there_is_plain_text_if_somebody_asks_for_it_by_name(tmp_path):
-    async with serving(tmp_path, address="0.0.0.0:0", plaintext=True) as running:
+@run_in_event_loop
+async def test_plain_text_off_loopback_works_with_the_explicit_option(tmp_path):
+    async with run_service(tmp_path, address="0.0.0.0:0", plaintext=True) as running:
         assert running.address.startswith("grpc://0.0.0.0:")
-        await running.join(Someone(agreement_of(), 0))
+        await running.join(ScriptedClient(make_agreement(), 0))
 
 
-@in_loop
-async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(tmp_path):
-    async with serving(tmp_path) as running:
+@run_in_event_loop
+async def test_a_port_in_use_is_an_error_and_leaves_nothing_running(tmp_path):
+    async with run_service(tmp_path) as running:
         (tmp_path / "second").mkdir()
         with pytest.raises(InvalidInput, match="can't listen on .*in use"):
-            async with serving(tmp_path / "second", address=running.target):
+            async with run_service(tmp_path / "second", address=running.target):
                 pass
         with pytest.raises(InvalidInput, match="can't serve metrics"):
-            async with serving(tmp_path / "second", metrics_address=running.target):
+            async with run_service(tmp_path / "second", metrics_address=running.target):
                 pass
 
 
@@ -525,13 +528,13 @@ async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(tmp_pa
     ("tls_cert", b"", "are not a certificate and its key"),
     ("client_ca", b"nonsense", "holds no certificates"),
 ])  # fmt: skip
-@in_loop
-async def test_files_of_certificates_that_are_wrong_are_named(tmp_path, tls, file, content, words):
+@run_in_event_loop
+async def test_invalid_certificate_files_are_reported(tmp_path, tls, file, content, words):
     wrong = tmp_path / "wrong.pem"
     if content is not None:
         wrong.write_bytes(content)
     with pytest.raises(InvalidInput, match=words):
-        async with serving(tmp_path, **(tls[0] | {file: wrong})):
+        async with run_service(tmp_path, **(tls[0] | {file: wrong})):
             pass
 
 
@@ -541,7 +544,7 @@ async def test_files_of_certificates_that_are_wrong_are_named(tmp_path, tls, fil
     '{"0": "secret-token-that-is-no-hash"}', '{"0": "' + "0" * 64 + '", "1": "' + "0" * 64 + '"}',
     '{"00": "' + "0" * 64 + '"}',
 ])  # fmt: skip
-def test_a_file_of_tokens_that_is_none_is_refused_without_telling_what_is_in_it(tmp_path, content):
+def test_an_invalid_token_file_is_refused_without_showing_its_content(tmp_path, content):
     file = tmp_path / "tokens.json"
     file.write_text(content)
     with pytest.raises(InvalidInput) as caught:
@@ -564,7 +567,7 @@ def test_a_client_does_not_send_its_token_in_plain_text_off_loopback(address, wo
     assert parse_server_url("grpc://[::1]:1") == ("[::1]:1", False)
 
 
-def test_a_clients_certificate_needs_its_key_and_one_without_a_password(tmp_path, tls):
+def test_a_client_certificate_needs_a_key_without_a_password(tmp_path, tls):
     with pytest.raises(InvalidInput, match="pass both cert and key"):
         make_channel_credentials(tls[1], cert=tls[0]["tls_cert"])
     key = serialization.load_pem_private_key(tls[0]["tls_key"].read_bytes(), None)
@@ -577,26 +580,26 @@ def test_a_clients_certificate_needs_its_key_and_one_without_a_password(tmp_path
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ünicode", b"bytes", "x" * 600])
-def test_a_token_that_could_not_be_sent_is_refused_without_being_repeated(token):
+def test_an_invalid_token_is_refused_without_being_shown(token):
     with pytest.raises(InvalidInput, match="^a token is a word of ASCII"):
         make_metadata(token)
 
 
-# --- what is no request ---------------------------------------------------------------------------
+# --- malformed requests ---------------------------------------------------------------------------
 
 
-@in_loop
-async def test_bytes_that_are_no_request_are_invalid_and_change_nothing(tmp_path):
-    someone = Someone(agreement_of(), 0).pull()
+@run_in_event_loop
+async def test_malformed_requests_are_refused_and_change_nothing(tmp_path):
+    client = ScriptedClient(make_agreement(), 0).pull()
     good = {
-        "Join": someone.join().to_bytes(),
-        "Sync": someone.upload().to_bytes(),
-        "Round": someone.report().to_bytes(),
+        "Join": client.join().to_bytes(),
+        "Sync": client.upload().to_bytes(),
+        "Round": client.report().to_bytes(),
     }
     draws = random.Random(0)
-    async with serving(tmp_path) as running:
-        await running.join(someone)
-        before = state(running.ledger)
+    async with run_service(tmp_path) as running:
+        await running.join(client)
+        before = read_state(running.ledger)
         for method in METHODS:
             other_kinds = [good[other] for other in METHODS if other != method]
             unknown_kind = good[method][:6] + b"\xff\xff" + good[method][8:]
@@ -612,87 +615,87 @@ async def test_bytes_that_are_no_request_are_invalid_and_change_nothing(tmp_path
                 *noise,
                 good[method] + b"\0",
             ):
-                code, text = await running.refusal(method, data, TOKENS[0])
+                code, text = await running.expect_refusal(method, data, TOKENS[0])
                 assert code == "INVALID_ARGUMENT", (method, data, text)
         at = (
-            len(good["Sync"]) - len(someone.client.upload().to_bytes()) + 8 + 4
-        )  # of the dimension and the number of layers
+            len(good["Sync"]) - len(client.client.upload().to_bytes()) + 8 + 4
+        )  # offset of the dimension and the number of layers
         for sizes in (b"\xff" * 8, b"\xff\x7f\0\0\xff\x03\0\0", b"\0" * 8):
             huge = good["Sync"][:at] + sizes + good["Sync"][at + 8 :]
-            assert (await running.refusal("Sync", huge, TOKENS[0]))[0] == "INVALID_ARGUMENT"
+            assert (await running.expect_refusal("Sync", huge, TOKENS[0]))[0] == "INVALID_ARGUMENT"
         assert (
-            await running.refusal(
-                "Sync", bytes(compute_largest_request(agreement_of()) + 1), TOKENS[0]
+            await running.expect_refusal(
+                "Sync", bytes(compute_largest_request(make_agreement()) + 1), TOKENS[0]
             )
         )[0] == "RESOURCE_EXHAUSTED"
-        assert state(running.ledger) == before
+        assert read_state(running.ledger) == before
         assert (await running.call("Sync", good["Sync"], TOKENS[0])).merged
 
 
-@in_loop
-async def test_each_reason_to_refuse_has_its_code(tmp_path):
-    someone, other = (
-        Someone(agreement_of(), 0).pull(),
-        Someone(agreement_of(horizon=4000), 0).pull(),
+@run_in_event_loop
+async def test_each_reason_for_refusal_has_its_status_code(tmp_path):
+    client, other = (
+        ScriptedClient(make_agreement(), 0).pull(),
+        ScriptedClient(make_agreement(horizon=4000), 0).pull(),
     )
-    async with serving(tmp_path) as running:
-        upload = someone.upload()
-        assert (await running.refusal("Sync", upload, TOKENS[0]))[
+    async with run_service(tmp_path) as running:
+        upload = client.upload()
+        assert (await running.expect_refusal("Sync", upload, TOKENS[0]))[
             0
         ] == "FAILED_PRECONDITION"  # before it has joined
-        await running.join(someone)
-        other.session = someone.session
-        assert (await running.refusal("Sync", other.upload(), TOKENS[0]))[
+        await running.join(client)
+        other.session = client.session
+        assert (await running.expect_refusal("Sync", other.upload(), TOKENS[0]))[
             0
         ] == "FAILED_PRECONDITION"  # another algorithm
         upload.upload.grams[...] = -1
-        code, text = await running.refusal("Sync", upload, TOKENS[0])
+        code, text = await running.expect_refusal("Sync", upload, TOKENS[0])
         assert code == "INVALID_ARGUMENT" and "trace" in text
-        assert (await running.refusal("Round", someone.report(), TOKENS[0]))[
+        assert (await running.expect_refusal("Round", client.report(), TOKENS[0]))[
             0
         ] == "INVALID_ARGUMENT"  # there are no rounds
         assert running.metrics("fedsuplin_refused_total", {"reason": "implausible"}) == 1
 
 
-@in_loop
+@run_in_event_loop
 async def test_a_call_without_a_message_is_invalid(tmp_path):
-    async def nothing():
+    async def send_nothing():
         return
         yield
 
-    async with serving(tmp_path) as running:
-        call = running.usual.stream_unary(PATHS["Join"])(
-            nothing(), metadata=(("authorization", f"Bearer {TOKENS[0]}"),)
+    async with run_service(tmp_path) as running:
+        call = running.default_channel.stream_unary(PATHS["Join"])(
+            send_nothing(), metadata=(("authorization", f"Bearer {TOKENS[0]}"),)
         )
         with pytest.raises(grpc.aio.AioRpcError, match="a call without a message"):
             await call
 
 
-@in_loop
-async def test_there_are_no_rounds_in_an_epoch_that_is_over_either(tmp_path):
+@run_in_event_loop
+async def test_async_algorithms_have_no_rounds_in_a_finished_epoch_either(tmp_path):
     agreement = Agreement.of(
         fsl.make("async", dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=None)
     )
-    someone = Someone(agreement, 0).pull(agreement.algorithm(0).horizon)
-    async with serving(tmp_path, ledger=Ledger(tmp_path / "server.db", agreement)) as running:
-        await running.join(someone)
-        assert (await running.call("Sync", someone.upload(), TOKENS[0])).epoch == 1
-        code, text = await running.refusal("Round", someone.report(), TOKENS[0])
+    client = ScriptedClient(agreement, 0).pull(agreement.algorithm(0).horizon)
+    async with run_service(tmp_path, ledger=Ledger(tmp_path / "server.db", agreement)) as running:
+        await running.join(client)
+        assert (await running.call("Sync", client.upload(), TOKENS[0])).epoch == 1
+        code, text = await running.expect_refusal("Round", client.report(), TOKENS[0])
         assert code == "INVALID_ARGUMENT" and "there are no rounds" in text
         assert running.metrics("fedsuplin_epoch") == 1
 
 
-@in_loop
-async def test_serve_tells_its_address_and_stops_gracefully_when_it_is_cancelled(tmp_path):
+@run_in_event_loop
+async def test_serve_reports_its_address_and_stops_gracefully_when_cancelled(tmp_path):
     write_token_hashes(tmp_path / "tokens.json", TOKENS)
     addresses = asyncio.Queue()
-    with contextlib.closing(Ledger(tmp_path / "server.db", agreement_of())) as ledger:
+    with contextlib.closing(Ledger(tmp_path / "server.db", make_agreement())) as ledger:
         listening = Listening(tokens=tmp_path / "tokens.json")
         running = asyncio.create_task(serve(ledger, listening, started=addresses.put_nowait))
         address = await addresses.get()
         async with grpc.aio.insecure_channel(parse_server_url(address)[0]) as channel:
             metadata = make_metadata(TOKENS[0])
-            data = Someone(agreement_of(), 0).join().to_bytes()
+            data = ScriptedClient(make_agreement(), 0).join().to_bytes()
             assert (
                 JoinAnswer.from_bytes(
                     await channel.unary_unary(PATHS["Join"])(data, metadata=metadata)
@@ -705,36 +708,38 @@ async def test_serve_tells_its_address_and_stops_gracefully_when_it_is_cancelled
         assert set(ledger.clients()) == {0}  # the ledger is still open: it is the caller's
 
 
-@in_loop
+@run_in_event_loop
 async def test_an_unexpected_failure_is_reported_without_details_and_logged_with_them(
     tmp_path, caplog
 ):
-    async with serving(tmp_path) as running:
+    async with run_service(tmp_path) as running:
         running.ledger.join = None
-        refusal = await running.refusal("Join", Someone(agreement_of(), 0).join(), TOKENS[0])
+        refusal = await running.expect_refusal(
+            "Join", ScriptedClient(make_agreement(), 0).join(), TOKENS[0]
+        )
         assert refusal == ("INTERNAL", "the server failed; its log has the reason")
     (line,) = [
-        line for record in caplog.records if (line := service_line(record))["event"] == "failed"
+        line for record in caplog.records if (line := parse_log_record(record))["event"] == "failed"
     ]
     assert "TypeError" in line["traceback"]
 
 
-@in_loop
-async def test_a_token_or_certificate_of_a_client_that_the_federation_has_not_lets_nobody_in(
+@run_in_event_loop
+async def test_credentials_of_a_client_outside_the_federation_are_refused(
     tmp_path,
 ):
     write_token_hashes(tmp_path / "more.json", TOKENS | {3: "token-of-3"})
-    async with serving(tmp_path, tokens=tmp_path / "more.json") as running:
-        refusal = await running.refusal("Join", JoinRequest(3, bytes(16)), "token-of-3")
+    async with run_service(tmp_path, tokens=tmp_path / "more.json") as running:
+        refusal = await running.expect_refusal("Join", JoinRequest(3, bytes(16)), "token-of-3")
         assert refusal == ("PERMISSION_DENIED", "there is no client 3: this federation has 0 to 2")
         assert running.ledger.clients() == {}
 
 
-# --- uploads go together --------------------------------------------------------------------------
+# --- several uploads per commit -------------------------------------------------------------------
 
 
-class Held(Ledger):
-    """A ledger that can be stopped in the middle of a commit, and whose disk can be full."""
+class HeldLedger(Ledger):
+    """A ledger that can be held in the middle of a commit, and whose disk can be full."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -761,30 +766,30 @@ class Held(Ledger):
         self.inside.clear()
         self.go.clear()
 
-    async def held(self):
+    async def wait_until_held(self):
         await asyncio.get_running_loop().run_in_executor(None, self.inside.wait, 20)
 
 
-async def queued(running, n):
-    """Wait until so many uploads wait for the next commit."""
+async def wait_until_queued(running, n):
+    """Wait until `n` uploads are queued for the next commit."""
     while len(running.service._commits._queue) < n:
         await asyncio.sleep(0.001)
 
 
-@in_loop
-async def test_uploads_that_come_during_a_commit_go_into_the_next_one_together(tmp_path):
-    ledger = Held(tmp_path / "server.db", agreement_of())
-    people = everyone(agreement_of())
-    async with serving(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
-        await running.join(*people)
+@run_in_event_loop
+async def test_uploads_received_during_a_commit_share_the_next_commit(tmp_path):
+    ledger = HeldLedger(tmp_path / "server.db", make_agreement())
+    clients = make_clients(make_agreement())
+    async with run_service(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
+        await running.join(*clients)
         ledger.hold()
-        first = group.create_task(running.call("Sync", people[0].pull().upload(), TOKENS[0]))
-        await ledger.held()
+        first = group.create_task(running.call("Sync", clients[0].pull().upload(), TOKENS[0]))
+        await ledger.wait_until_held()
         rest = [
             group.create_task(running.call("Sync", each.pull().upload(), TOKENS[each.number]))
-            for each in people[1:]
+            for each in clients[1:]
         ]
-        await queued(running, 2)
+        await wait_until_queued(running, 2)
         ledger.go.set()
         answers = [await each for each in (first, *rest)]
         assert [sorted(batch) for batch in ledger.batches] == [[0], [1, 2]]
@@ -798,22 +803,22 @@ async def test_uploads_that_come_during_a_commit_go_into_the_next_one_together(t
         assert running.metrics("fedsuplin_syncs_total") == ledger.n_syncs == 3
 
 
-@in_loop
-async def test_a_call_that_is_given_up_is_merged_all_the_same_and_once(tmp_path):
-    ledger = Held(tmp_path / "server.db", agreement_of())
-    people = everyone(agreement_of())
-    async with serving(tmp_path, ledger=ledger) as running:
-        await running.join(*people)
+@run_in_event_loop
+async def test_the_upload_of_a_cancelled_call_is_merged_exactly_once(tmp_path):
+    ledger = HeldLedger(tmp_path / "server.db", make_agreement())
+    clients = make_clients(make_agreement())
+    async with run_service(tmp_path, ledger=ledger) as running:
+        await running.join(*clients)
         ledger.hold()
-        uploads = [each.pull().upload() for each in people]
+        uploads = [each.pull().upload() for each in clients]
         calls = [asyncio.create_task(running.call("Sync", uploads[0], TOKENS[0]))]
-        await ledger.held()
+        await ledger.wait_until_held()
         calls += [asyncio.create_task(running.call("Sync", uploads[i], TOKENS[i])) for i in (1, 2)]
-        await queued(running, 2)
+        await wait_until_queued(running, 2)
         calls[0].cancel()  # while it is being committed
-        calls[1].cancel()  # while it waits for its turn
+        calls[1].cancel()  # while it is queued
         again = asyncio.create_task(running.call("Sync", uploads[1], TOKENS[1]))
-        await queued(running, 3)
+        await wait_until_queued(running, 3)
         ledger.go.set()
         assert (await calls[2]).merged and (await again).merged
         assert (await running.call("Sync", uploads[0], TOKENS[0])).merged
@@ -822,94 +827,98 @@ async def test_a_call_that_is_given_up_is_merged_all_the_same_and_once(tmp_path)
         assert ledger.batches == [[0], [1, 2], [1], [0]]
 
 
-@in_loop
-async def test_a_full_disk_is_told_logged_and_over_when_there_is_room(tmp_path, caplog):
-    ledger = Held(tmp_path / "server.db", agreement_of())
-    someone = Someone(agreement_of(), 0).pull()
-    async with serving(tmp_path, ledger=ledger) as running:
-        await running.join(someone)
-        ledger.full, upload, before = True, someone.upload(), state(ledger)
-        code, text = await running.refusal("Sync", upload, TOKENS[0])
+@run_in_event_loop
+async def test_a_full_disk_is_reported_and_logged_and_syncs_resume_when_there_is_room(
+    tmp_path, caplog
+):
+    ledger = HeldLedger(tmp_path / "server.db", make_agreement())
+    client = ScriptedClient(make_agreement(), 0).pull()
+    async with run_service(tmp_path, ledger=ledger) as running:
+        await running.join(client)
+        ledger.full, upload, before = True, client.upload(), read_state(ledger)
+        code, text = await running.expect_refusal("Sync", upload, TOKENS[0])
         assert (code, "disk is full" in text, "nothing was merged" in text) == (
             "UNAVAILABLE",
             True,
             True,
         )
-        assert state(ledger) == before
+        assert read_state(ledger) == before
         ledger.full = False
         assert (await running.call("Sync", upload, TOKENS[0])).merged
     (line,) = [
-        line for record in caplog.records if (line := service_line(record))["event"] == "refused"
+        line
+        for record in caplog.records
+        if (line := parse_log_record(record))["event"] == "refused"
     ]
     assert (line["reason"], line["level"]) == ("store", "error")
 
 
-@in_loop
-async def test_an_upload_on_which_the_server_fails_does_not_keep_others_from_being_merged(
-    tmp_path, caplog
-):
-    ledger = Held(tmp_path / "server.db", agreement_of())
-    people = everyone(agreement_of())
-    async with serving(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
-        await running.join(*people)
+@run_in_event_loop
+async def test_an_upload_that_makes_the_server_fail_does_not_block_other_uploads(tmp_path, caplog):
+    ledger = HeldLedger(tmp_path / "server.db", make_agreement())
+    clients = make_clients(make_agreement())
+    async with run_service(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
+        await running.join(*clients)
         ledger.poison = 1
         ledger.hold()
-        first = group.create_task(running.call("Sync", people[0].pull().upload(), TOKENS[0]))
-        await ledger.held()
-        good = group.create_task(running.call("Sync", people[2].pull().upload(), TOKENS[2]))
-        bad = group.create_task(running.refusal("Sync", people[1].pull().upload(), TOKENS[1]))
-        await queued(running, 2)
+        first = group.create_task(running.call("Sync", clients[0].pull().upload(), TOKENS[0]))
+        await ledger.wait_until_held()
+        good = group.create_task(running.call("Sync", clients[2].pull().upload(), TOKENS[2]))
+        bad = group.create_task(
+            running.expect_refusal("Sync", clients[1].pull().upload(), TOKENS[1])
+        )
+        await wait_until_queued(running, 2)
         ledger.go.set()
         assert (await first).merged and (await good).merged and (await bad)[0] == "INTERNAL"
-        people[1].sequence, ledger.poison = 2**64 - 2, None
-        assert (await running.refusal("Sync", people[1].upload(), TOKENS[1]))[
+        clients[1].sequence, ledger.poison = 2**64 - 2, None
+        assert (await running.expect_refusal("Sync", clients[1].upload(), TOKENS[1]))[
             0
         ] == "INVALID_ARGUMENT"
         assert (ledger.n_syncs, ledger.total_pulls) == (2, 2)
 
 
-@in_loop
-async def test_a_client_with_too_many_calls_under_way_has_to_wait_and_others_do_not(tmp_path):
-    ledger = Held(tmp_path / "server.db", agreement_of())
-    people = everyone(agreement_of())
-    async with serving(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
-        await running.join(*people)
+@run_in_event_loop
+async def test_a_client_with_too_many_pending_calls_is_refused_and_others_are_not(tmp_path):
+    ledger = HeldLedger(tmp_path / "server.db", make_agreement())
+    clients = make_clients(make_agreement())
+    async with run_service(tmp_path, ledger=ledger) as running, asyncio.TaskGroup() as group:
+        await running.join(*clients)
         ledger.hold()
-        upload = people[0].pull().upload()
+        upload = clients[0].pull().upload()
         calls = [
             group.create_task(running.call("Sync", upload, TOKENS[0]))
             for _ in range(MOST_CALLS_PER_CLIENT)
         ]
-        await ledger.held()
-        await queued(running, MOST_CALLS_PER_CLIENT - 1)
-        assert (await running.refusal("Sync", upload, TOKENS[0]))[0] == "RESOURCE_EXHAUSTED"
-        other = group.create_task(running.call("Sync", people[1].pull().upload(), TOKENS[1]))
-        await queued(running, MOST_CALLS_PER_CLIENT)
+        await ledger.wait_until_held()
+        await wait_until_queued(running, MOST_CALLS_PER_CLIENT - 1)
+        assert (await running.expect_refusal("Sync", upload, TOKENS[0]))[0] == "RESOURCE_EXHAUSTED"
+        other = group.create_task(running.call("Sync", clients[1].pull().upload(), TOKENS[1]))
+        await wait_until_queued(running, MOST_CALLS_PER_CLIENT)
         ledger.go.set()
         assert all([(await call).merged for call in (*calls, other)])
         assert ledger.n_syncs == 2
 
 
-@in_loop
-async def test_a_server_that_stops_finishes_the_commit_and_answers(tmp_path):
-    ledger = Held(tmp_path / "server.db", agreement_of())
-    someone = Someone(agreement_of(), 0).pull()
-    async with serving(tmp_path, ledger=ledger) as running:
-        await running.join(someone)
+@run_in_event_loop
+async def test_a_stopping_server_finishes_the_commit_and_answers(tmp_path):
+    ledger = HeldLedger(tmp_path / "server.db", make_agreement())
+    client = ScriptedClient(make_agreement(), 0).pull()
+    async with run_service(tmp_path, ledger=ledger) as running:
+        await running.join(client)
         ledger.hold()
-        call = asyncio.create_task(running.call("Sync", someone.upload(), TOKENS[0]))
-        await ledger.held()
+        call = asyncio.create_task(running.call("Sync", client.upload(), TOKENS[0]))
+        await ledger.wait_until_held()
         stopping = asyncio.create_task(running.service.stop())
         while not running.service._stopping:
             await asyncio.sleep(0)
-        assert (await running.refusal("Join", someone.join(), TOKENS[0]))[0] == "UNAVAILABLE"
+        assert (await running.expect_refusal("Join", client.join(), TOKENS[0]))[0] == "UNAVAILABLE"
         ledger.go.set()
         assert (await call).merged
         await stopping
 
 
-def test_the_answers_of_a_batch_are_written_once(tmp_path):
-    with contextlib.closing(Ledger(tmp_path / "server.db", agreement_of())) as ledger:
+def test_the_answers_of_a_batch_are_encoded_once(tmp_path):
+    with contextlib.closing(Ledger(tmp_path / "server.db", make_agreement())) as ledger:
         ledger_answer = ledger.answer_over()
     encoded = AnswerEncoder()
     answers = [SyncAnswer(0, 0, True, ledger_answer.download) for _ in range(3)]
@@ -927,17 +936,17 @@ def test_the_answers_of_a_batch_are_written_once(tmp_path):
     )
 
 
-@in_loop
-async def test_metrics_are_shown_on_http(tmp_path, caplog):
+@run_in_event_loop
+async def test_metrics_are_served_over_http(tmp_path, caplog):
     caplog.set_level(logging.INFO, "fedsuplin.federation")
-    someone = Someone(agreement_of(), 0).pull()
-    async with serving(tmp_path, metrics_address="127.0.0.1:0") as running:
-        await running.join(someone)
-        await running.call("Sync", someone.upload(), TOKENS[0])
+    client = ScriptedClient(make_agreement(), 0).pull()
+    async with run_service(tmp_path, metrics_address="127.0.0.1:0") as running:
+        await running.join(client)
+        await running.call("Sync", client.upload(), TOKENS[0])
         (line,) = [
             line
             for record in caplog.records
-            if (line := service_line(record))["event"] == "listening"
+            if (line := parse_log_record(record))["event"] == "listening"
         ]
 
         def read():
@@ -949,17 +958,17 @@ async def test_metrics_are_shown_on_http(tmp_path, caplog):
     assert 'fedsuplin_call_seconds_count{method="Sync"} 1.0' in shown
 
 
-# --- rounds: those who sync together, without a network -------------------------------------------
+# --- rounds of synchronous algorithms, without a network ------------------------------------------
 
 
-class Table:
-    """A barrier over a ledger, and people who have joined."""
+class BarrierHarness:
+    """A barrier over a ledger, with clients that have joined."""
 
     def __init__(self, folder, agreement=None, deadline=20.0):
-        self.agreement = agreement or agreement_of("sync")
+        self.agreement = agreement or make_agreement("sync")
         self.ledger = Ledger(folder / "server.db", self.agreement)
-        self.people, self.deadline, self.trouble = everyone(self.agreement), deadline, None
-        for each in self.people:
+        self.clients, self.deadline, self.trouble = make_clients(self.agreement), deadline, None
+        for each in self.clients:
             self.ledger.join(each.number, each.join())
         self.begin()
 
@@ -969,7 +978,7 @@ class Table:
         self.barrier = Barrier(self.ledger, self.work, self.deadline)
 
     async def work(self, function, *arguments):
-        await asyncio.sleep(0)  # others get their turn, as with a thread
+        await asyncio.sleep(0)  # let other tasks run, as with a thread
         if function == self.barrier._close_round:
             await self.may_close.wait()
         if (
@@ -981,8 +990,8 @@ class Table:
             raise FULL
         return function(*arguments)
 
-    async def sent(self, number, request):
-        """An upload, as the service takes it."""
+    async def send_upload(self, number, request):
+        """Handle an upload as the service does."""
         if not request.leaving:
             return await self.barrier.upload(number, request)
         (answer,) = await self.work(self.ledger.sync, [(number, request)])
@@ -997,465 +1006,508 @@ class Table:
         self.begin()
 
     def report(self, number, round_=0, asking=(), epoch=0):
-        request = self.people[number].report(round_, asking, epoch)
+        request = self.clients[number].report(round_, asking, epoch)
         return asyncio.create_task(self.barrier.report(number, request))
 
     def upload(self, number, round_=0, request=None):
-        request = request or self.people[number].upload(round_)
+        request = request or self.clients[number].upload(round_)
         return asyncio.create_task(self.barrier.upload(number, request))
 
     def leave(self, number, round_=0):
-        (answer,) = self.ledger.sync([(number, self.people[number].upload(round_, leaving=True))])
+        (answer,) = self.ledger.sync([(number, self.clients[number].upload(round_, leaving=True))])
         assert answer.merged
         self.barrier.remove_clients([number], (self.ledger.epoch, self.ledger.round))
 
     def rejoin(self, number):
-        self.people[number] = Someone(self.agreement, number, seed=1)
-        self.ledger.join(number, self.people[number].join(generation=2))
-        self.barrier.add_client(number, self.people[number].session)
+        self.clients[number] = ScriptedClient(self.agreement, number, seed=1)
+        self.ledger.join(number, self.clients[number].join(generation=2))
+        self.barrier.add_client(number, self.clients[number].session)
 
 
 @contextlib.contextmanager
-def table(*arguments, **options):
-    made = Table(*arguments, **options)
+def open_harness(*arguments, **options):
+    made = BarrierHarness(*arguments, **options)
     try:
         yield made
     finally:
         made.ledger.close()
 
 
-async def settled():
-    """Wait until only calls that wait for other clients are left."""
+async def let_tasks_settle():
+    """Let tasks run until only calls that wait for other clients are left."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-def of(answer):
-    """The round of an answer, whether uploads are wanted, and whether it has a download."""
+def summarize(answer):
+    """Return an answer's round, whether it wants uploads, and whether it has a download."""
     return answer.round, answer.wanted, answer.download is not None
 
 
-@in_loop
-async def test_a_round_in_which_nobody_asks_ends_when_the_last_has_reported(tmp_path):
-    with table(tmp_path) as at:
-        first = [at.report(number) for number in (0, 1)]
-        await settled()
+@run_in_event_loop
+async def test_a_round_in_which_no_client_asks_for_a_sync_ends_with_the_last_report(tmp_path):
+    with open_harness(tmp_path) as harness:
+        first = [harness.report(number) for number in (0, 1)]
+        await let_tasks_settle()
         assert not any(each.done() for each in first)
-        answers = [await each for each in (*first, at.report(2))]
-        assert list(map(of, answers)) == [(1, False, False)] * 3
-        assert (at.ledger.round, at.ledger.n_syncs) == (1, 0)
+        answers = [await each for each in (*first, harness.report(2))]
+        assert list(map(summarize, answers)) == [(1, False, False)] * 3
+        assert (harness.ledger.round, harness.ledger.n_syncs) == (1, 0)
 
 
-@in_loop
-async def test_a_round_merges_the_layers_that_were_asked_for_as_the_simulation_does(
+@run_in_event_loop
+async def test_a_round_merges_the_requested_layers_as_the_simulation_does(
     tmp_path,
 ):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull(20)
-        uploads = [someone.upload() for someone in at.people]
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull(20)
+        uploads = [client.upload() for client in harness.clients]
         reports = [
-            at.report(number, asking=[0] if number == 1 else []) for number in range(CLIENTS)
+            harness.report(number, asking=[0] if number == 1 else []) for number in range(CLIENTS)
         ]
-        assert [of(await each) for each in reports] == [(0, True, False)] * 3
-        first = [at.upload(number, request=uploads[number]) for number in (0, 2)]
-        await settled()
+        assert [summarize(await each) for each in reports] == [(0, True, False)] * 3
+        first = [harness.upload(number, request=uploads[number]) for number in (0, 2)]
+        await let_tasks_settle()
         assert not any(each.done() for each in first)
-        answers = [await each for each in (*first, at.upload(1, request=uploads[1]))]
-        assert answers[0] is answers[1] is answers[2]  # so that it is written once
+        answers = [await each for each in (*first, harness.upload(1, request=uploads[1]))]
+        assert answers[0] is answers[1] is answers[2]  # so that it is encoded once
         assert (answers[0].merged, answers[0].round, answers[0].download.layers.tolist()) == (
             True,
             1,
             [0],
         )
-        server = fsl.Server(at.agreement.algorithm(0))
+        server = fsl.Server(harness.agreement.algorithm(0))
         meant = server.barrier([Upload(**vars(each.upload) | {"asking": (0,)}) for each in uploads])
         assert np.array_equal(answers[0].download.grams, meant.grams)
         assert np.array_equal(answers[0].download.moments, meant.moments)
-        assert (at.ledger.round, at.ledger.n_syncs, at.ledger.communication) == (1, 1, 3)
+        assert (harness.ledger.round, harness.ledger.n_syncs, harness.ledger.communication) == (
+            1,
+            1,
+            3,
+        )
 
 
-@in_loop
-async def test_who_does_not_report_is_absent_after_the_deadline_and_not_waited_for_until_he_is_back(
+@run_in_event_loop
+async def test_a_client_that_misses_the_report_deadline_is_absent_until_it_returns(
     tmp_path,
 ):
-    with table(tmp_path, deadline=0.05) as at:
-        assert [of(await each) for each in [at.report(0), at.report(1)]] == [(1, False, False)] * 2
-        at.barrier._deadline = 20.0
-        assert [of(await each) for each in [at.report(0, 1), at.report(1, 1)]] == [
+    with open_harness(tmp_path, deadline=0.05) as harness:
+        assert [summarize(await each) for each in [harness.report(0), harness.report(1)]] == [
+            (1, False, False)
+        ] * 2
+        harness.barrier._deadline = 20.0
+        assert [summarize(await each) for each in [harness.report(0, 1), harness.report(1, 1)]] == [
             (2, False, False)
         ] * 2  # at once
-        assert of(await at.report(2, 0)) == (
+        assert summarize(await harness.report(2, 0)) == (
             2,
             False,
             True,
-        )  # late: where everybody is, and what is known
-        others = [at.report(0, 2), at.report(1, 2)]
-        await settled()
-        assert not any(each.done() for each in others)  # he is present again
-        assert [of(await each) for each in (*others, at.report(2, 2))] == [(3, False, False)] * 3
+        )  # late: the current round and the server's sums
+        others = [harness.report(0, 2), harness.report(1, 2)]
+        await let_tasks_settle()
+        assert not any(each.done() for each in others)  # client 2 is present again
+        assert [summarize(await each) for each in (*others, harness.report(2, 2))] == [
+            (3, False, False)
+        ] * 3
 
 
-@in_loop
-async def test_who_does_not_upload_is_absent_after_the_deadline_and_keeps_what_he_has(tmp_path):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
+@run_in_event_loop
+async def test_a_client_that_misses_the_upload_deadline_is_absent_and_keeps_its_data(tmp_path):
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
         assert all(
             [
                 (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
             ]
         )
-        at.barrier._deadline = 0.05
-        at.barrier._set_timer(True)
-        assert [(await each).merged for each in [at.upload(0), at.upload(1)]] == [True, True]
-        late = await at.upload(2)
+        harness.barrier._deadline = 0.05
+        harness.barrier._set_timer(True)
+        assert [(await each).merged for each in [harness.upload(0), harness.upload(1)]] == [
+            True,
+            True,
+        ]
+        late = await harness.upload(2)
         assert (late.merged, late.round, len(late.download.layers)) == (
             False,
             1,
-            at.ledger.algorithm.n_layers,
+            harness.ledger.algorithm.n_layers,
         )
-        assert at.ledger.clients()[2]["sequence"] == 0
+        assert harness.ledger.clients()[2]["sequence"] == 0
 
 
-@in_loop
-async def test_a_round_whose_uploads_all_stay_away_ends_without_a_sync(tmp_path):
-    with table(tmp_path, deadline=0.05) as at:
+@run_in_event_loop
+async def test_a_round_that_receives_no_uploads_ends_without_a_sync(tmp_path):
+    with open_harness(tmp_path, deadline=0.05) as harness:
         assert all(
             [
                 (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
             ]
         )
-        while at.ledger.round == 0:
+        while harness.ledger.round == 0:
             await asyncio.sleep(0.01)
-        assert (at.ledger.round, at.ledger.n_syncs) == (1, 0)
-        at.people[0].pull()
-        assert not (await at.upload(0)).merged
+        assert (harness.ledger.round, harness.ledger.n_syncs) == (1, 0)
+        harness.clients[0].pull()
+        assert not (await harness.upload(0)).merged
 
 
-@in_loop
-async def test_a_report_that_comes_after_the_others_were_told_to_upload_takes_part(tmp_path):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
-        at.barrier._expected.discard(2)
-        assert all([(await each).wanted for each in [at.report(0, asking=[0]), at.report(1)]])
-        first = at.upload(0)
-        await settled()
-        assert of(await at.report(1)) == (0, True, False)  # whose answer was lost: the same again
-        assert of(await at.report(2, asking=[1])) == (0, True, False)
-        second = at.upload(1)
-        await settled()
+@run_in_event_loop
+async def test_a_report_after_uploads_were_requested_still_joins_the_round(tmp_path):
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
+        harness.barrier._expected.discard(2)
+        assert all(
+            [(await each).wanted for each in [harness.report(0, asking=[0]), harness.report(1)]]
+        )
+        first = harness.upload(0)
+        await let_tasks_settle()
+        assert summarize(await harness.report(1)) == (
+            0,
+            True,
+            False,
+        )  # its answer was lost: it gets the same one
+        assert summarize(await harness.report(2, asking=[1])) == (0, True, False)
+        second = harness.upload(1)
+        await let_tasks_settle()
         assert not first.done() and not second.done()
-        answers = [await each for each in (first, second, at.upload(2))]
+        answers = [await each for each in (first, second, harness.upload(2))]
         assert all(answer.merged for answer in answers) and answers[0].download.layers.tolist() == [
             0,
             1,
         ]
 
 
-@in_loop
-async def test_an_upload_before_it_is_known_whether_somebody_asks_has_to_be_reported_again(
+@run_in_event_loop
+async def test_after_a_server_restart_an_upload_needs_a_new_report_first(
     tmp_path,
 ):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
         assert all(
             [
                 (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
             ]
         )
-        at.restart()
-        upload = at.people[0].upload()
+        harness.restart()
+        upload = harness.clients[0].upload()
         with pytest.raises(Refused, match="report round 0 again") as caught:
-            await at.upload(0, request=upload)
+            await harness.upload(0, request=upload)
         assert caught.value.reason == "round"
         assert all(
             [
                 (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
-            ]
-        )
-        assert all(
-            [
-                (await each).merged
-                for each in [at.upload(0, request=upload), at.upload(1), at.upload(2)]
-            ]
-        )
-
-
-@in_loop
-async def test_an_upload_whose_answer_was_lost_is_told_again_that_it_is_merged(tmp_path):
-    with table(tmp_path) as at:
-        uploads = [someone.pull().upload() for someone in at.people]
-        assert all(
-            [
-                (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
             ]
         )
         assert all(
             [
                 (await each).merged
                 for each in [
-                    at.upload(number, request=uploads[number]) for number in range(CLIENTS)
+                    harness.upload(0, request=upload),
+                    harness.upload(1),
+                    harness.upload(2),
                 ]
             ]
         )
-        before = at.ledger.total_pulls
+
+
+@run_in_event_loop
+async def test_a_repeated_upload_is_acknowledged_again_but_merged_once(tmp_path):
+    with open_harness(tmp_path) as harness:
+        uploads = [client.pull().upload() for client in harness.clients]
+        assert all(
+            [
+                (await each).wanted
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
+            ]
+        )
+        assert all(
+            [
+                (await each).merged
+                for each in [
+                    harness.upload(number, request=uploads[number]) for number in range(CLIENTS)
+                ]
+            ]
+        )
+        before = harness.ledger.total_pulls
         for _ in range(2):
-            assert (await at.upload(1, request=uploads[1])).merged
-            at.restart()
-        assert at.ledger.total_pulls == before
+            assert (await harness.upload(1, request=uploads[1])).merged
+            harness.restart()
+        assert harness.ledger.total_pulls == before
 
 
-@in_loop
-async def test_calls_that_are_given_up_still_count(tmp_path):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
-        gone = at.report(0, asking=[0])
-        await settled()
+@run_in_event_loop
+async def test_cancelled_calls_still_count(tmp_path):
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
+        gone = harness.report(0, asking=[0])
+        await let_tasks_settle()
         gone.cancel()
-        assert all([(await each).wanted for each in [at.report(1), at.report(2)]])
-        upload = at.people[0].upload()
-        gone = at.upload(0, request=upload)
-        await settled()
+        assert all([(await each).wanted for each in [harness.report(1), harness.report(2)]])
+        upload = harness.clients[0].upload()
+        gone = harness.upload(0, request=upload)
+        await let_tasks_settle()
         gone.cancel()
-        assert all([(await each).merged for each in [at.upload(1), at.upload(2)]])
-        assert at.ledger.clients()[0]["sequence"] == 1
-        assert (await at.upload(0, request=upload)).merged
+        assert all([(await each).merged for each in [harness.upload(1), harness.upload(2)]])
+        assert harness.ledger.clients()[0]["sequence"] == 1
+        assert (await harness.upload(0, request=upload)).merged
 
 
-@in_loop
-async def test_a_second_call_of_a_client_takes_the_place_of_the_first(tmp_path):
-    with table(tmp_path) as at:
-        first = at.report(0)
-        await settled()
-        second = at.report(0)
+@run_in_event_loop
+async def test_a_second_call_of_a_client_replaces_the_first(tmp_path):
+    with open_harness(tmp_path) as harness:
+        first = harness.report(0)
+        await let_tasks_settle()
+        second = harness.report(0)
         with pytest.raises(Refused, match="another call of client 0"):
             await first
-        assert [of(await each) for each in (at.report(1), at.report(2), second)] == [
+        assert [
+            summarize(await each) for each in (harness.report(1), harness.report(2), second)
+        ] == [(1, False, False)] * 3
+
+
+@run_in_event_loop
+async def test_a_leaving_client_is_merged_at_once_and_not_waited_for(tmp_path):
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
+        first = [harness.report(0, asking=[0]), harness.report(1)]
+        await let_tasks_settle()
+        harness.leave(2)
+        assert all([(await each).wanted for each in first])
+        upload = harness.upload(0)
+        await let_tasks_settle()
+        gone = harness.report(1)
+        await let_tasks_settle()
+        harness.leave(1)
+        assert (await upload).merged and (await gone).wanted
+        assert summarize(await harness.report(0, 1)) == (2, False, False)
+        assert harness.ledger.total_pulls == 3
+
+
+@run_in_event_loop
+async def test_a_pending_call_of_a_client_that_left_does_not_bring_it_back(tmp_path):
+    with open_harness(tmp_path) as harness:
+        calls = [harness.report(number) for number in (0, 2)]
+        await let_tasks_settle()
+        harness.leave(2)
+        with pytest.raises(Refused, match="has left this round"):
+            await calls[1]
+        assert [summarize(await each) for each in (calls[0], harness.report(1))] == [
             (1, False, False)
+        ] * 2
+
+
+@run_in_event_loop
+async def test_a_client_that_rejoins_is_waited_for_from_the_next_round_on(tmp_path):
+    with open_harness(tmp_path) as harness:
+        harness.leave(2)
+        first = harness.report(0)
+        await let_tasks_settle()
+        harness.rejoin(2)
+        assert [summarize(await each) for each in (first, harness.report(1))] == [
+            (1, False, False)
+        ] * 2
+        others = [harness.report(0, 1), harness.report(1, 1)]
+        await let_tasks_settle()
+        assert not any(each.done() for each in others)
+        assert [summarize(await each) for each in (*others, harness.report(2, 1))] == [
+            (2, False, False)
         ] * 3
 
 
-@in_loop
-async def test_who_leaves_is_merged_at_once_and_nobody_waits_for_him(tmp_path):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
-        first = [at.report(0, asking=[0]), at.report(1)]
-        await settled()
-        at.leave(2)
-        assert all([(await each).wanted for each in first])
-        upload = at.upload(0)
-        await settled()
-        gone = at.report(1)
-        await settled()
-        at.leave(1)
-        assert (await upload).merged and (await gone).wanted
-        assert of(await at.report(0, 1)) == (2, False, False)
-        assert at.ledger.total_pulls == 3
-
-
-@in_loop
-async def test_a_call_of_somebody_who_has_left_does_not_bring_him_back(tmp_path):
-    with table(tmp_path) as at:
-        calls = [at.report(number) for number in (0, 2)]
-        await settled()
-        at.leave(2)
-        with pytest.raises(Refused, match="has left this round"):
-            await calls[1]
-        assert [of(await each) for each in (calls[0], at.report(1))] == [(1, False, False)] * 2
-
-
-@in_loop
-async def test_who_comes_late_is_waited_for_from_the_next_round_on(tmp_path):
-    with table(tmp_path) as at:
-        at.leave(2)
-        first = at.report(0)
-        await settled()
-        at.rejoin(2)
-        assert [of(await each) for each in (first, at.report(1))] == [(1, False, False)] * 2
-        others = [at.report(0, 1), at.report(1, 1)]
-        await settled()
-        assert not any(each.done() for each in others)
-        assert [of(await each) for each in (*others, at.report(2, 1))] == [(2, False, False)] * 3
-
-
-@in_loop
-async def test_a_new_session_voids_what_the_one_before_said_in_this_round(tmp_path):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
+@run_in_event_loop
+async def test_a_new_session_discards_the_calls_of_the_old_one_in_this_round(tmp_path):
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
         assert all(
             [
                 (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
             ]
         )
-        old = at.upload(2)
-        await settled()
-        at.rejoin(2)
+        old = harness.upload(2)
+        await let_tasks_settle()
+        harness.rejoin(2)
         with pytest.raises(Refused, match="this session is over"):
             await old
-        assert all([(await each).merged for each in [at.upload(0), at.upload(1)]])
-        assert (at.ledger.clients()[2]["sequence"], at.ledger.total_pulls) == (0, 2)
+        assert all([(await each).merged for each in [harness.upload(0), harness.upload(1)]])
+        assert (harness.ledger.clients()[2]["sequence"], harness.ledger.total_pulls) == (0, 2)
 
 
-@in_loop
-async def test_who_comes_while_the_round_is_closed_without_him_is_told_where_everybody_is(tmp_path):
-    with table(tmp_path) as at:
-        at.barrier._expected.discard(2)
-        at.may_close.clear()
-        first = [at.report(0), at.report(1)]
-        await settled()
-        late = at.report(2)
-        await settled()
-        assert at.barrier._closing is not None and not late.done()
-        at.may_close.set()
-        assert [of(await each) for each in first] == [(1, False, False)] * 2
-        await settled()
-        assert of(late.result()) == (1, False, True)
+@run_in_event_loop
+async def test_a_report_while_the_round_is_closing_is_answered_with_the_next_round(tmp_path):
+    with open_harness(tmp_path) as harness:
+        harness.barrier._expected.discard(2)
+        harness.may_close.clear()
+        first = [harness.report(0), harness.report(1)]
+        await let_tasks_settle()
+        late = harness.report(2)
+        await let_tasks_settle()
+        assert harness.barrier._closing is not None and not late.done()
+        harness.may_close.set()
+        assert [summarize(await each) for each in first] == [(1, False, False)] * 2
+        await let_tasks_settle()
+        assert summarize(late.result()) == (1, False, True)
 
 
-@in_loop
-async def test_a_session_that_ends_while_the_round_is_closed_is_refused_and_the_others_merged(
+@run_in_event_loop
+async def test_a_session_that_ends_while_the_round_closes_is_refused_and_others_are_merged(
     tmp_path,
 ):
-    with table(tmp_path) as at:
-        for someone in at.people:
-            someone.pull()
+    with open_harness(tmp_path) as harness:
+        for client in harness.clients:
+            client.pull()
         assert all(
             [
                 (await each).wanted
-                for each in [at.report(number, asking=[0]) for number in range(CLIENTS)]
+                for each in [harness.report(number, asking=[0]) for number in range(CLIENTS)]
             ]
         )
-        uploads = [at.upload(number) for number in range(CLIENTS)]
-        while at.barrier._closing is None:
+        uploads = [harness.upload(number) for number in range(CLIENTS)]
+        while harness.barrier._closing is None:
             await asyncio.sleep(0)
-        at.ledger.join(
-            2, Someone(at.agreement, 2).join(generation=2)
-        )  # before the ledger's turn to close it
+        harness.ledger.join(
+            2, ScriptedClient(harness.agreement, 2).join(generation=2)
+        )  # before the ledger closes the round
         assert [(await each).merged for each in uploads[:2]] == [True, True]
         with pytest.raises(Refused, match="this session is over"):
             await uploads[2]
-        assert (at.ledger.clients()[2]["sequence"], at.ledger.total_pulls) == (0, 2)
+        assert (harness.ledger.clients()[2]["sequence"], harness.ledger.total_pulls) == (0, 2)
 
 
 @pytest.mark.parametrize("asking", [[], [0]])
-@in_loop
-async def test_a_round_that_cannot_be_written_is_told_to_all_and_ends_when_they_come_again(
+@run_in_event_loop
+async def test_a_round_that_cannot_be_stored_fails_for_all_and_succeeds_when_repeated(
     tmp_path, asking
 ):
-    with table(tmp_path) as at:
-        uploads = [someone.pull().upload() for someone in at.people]
-        at.failing, before = True, state(at.ledger)
+    with open_harness(tmp_path) as harness:
+        uploads = [client.pull().upload() for client in harness.clients]
+        harness.failing, before = True, read_state(harness.ledger)
 
-        async def come():
-            tasks = [at.report(number, asking=asking) for number in range(CLIENTS)]
+        async def call_all():
+            tasks = [harness.report(number, asking=asking) for number in range(CLIENTS)]
             if asking:
                 assert all([(await each).wanted for each in tasks])
-                tasks = [at.upload(number, request=uploads[number]) for number in range(CLIENTS)]
+                tasks = [
+                    harness.upload(number, request=uploads[number]) for number in range(CLIENTS)
+                ]
             return await asyncio.gather(*tasks, return_exceptions=True)
 
-        assert await come() == [FULL] * CLIENTS
-        assert state(at.ledger) == before
-        at.failing = False
-        one = at.upload(0, request=uploads[0]) if asking else at.report(0)
-        await settled()
+        assert await call_all() == [FULL] * CLIENTS
+        assert read_state(harness.ledger) == before
+        harness.failing = False
+        one = harness.upload(0, request=uploads[0]) if asking else harness.report(0)
+        await let_tasks_settle()
         assert (
-            not one.done() and at.ledger.round == 0
-        )  # all have to come again, for each is to have an answer
+            not one.done() and harness.ledger.round == 0
+        )  # all must repeat their call, so that each gets an answer
         one.cancel()
-        assert [answer.round for answer in await come()] == [1] * CLIENTS
-        assert at.ledger.n_syncs == len(asking)
+        assert [answer.round for answer in await call_all()] == [1] * CLIENTS
+        assert harness.ledger.n_syncs == len(asking)
 
 
-@in_loop
-async def test_a_barrier_that_stops_tells_those_who_wait_and_finishes_what_is_being_merged(
+@run_in_event_loop
+async def test_a_stopping_barrier_refuses_waiting_calls_and_finishes_the_merge(
     tmp_path,
 ):
-    with table(tmp_path) as at:
-        waiting = at.report(0)
-        await settled()
-        await at.barrier.stop()
-        for each in (waiting, at.report(1)):
+    with open_harness(tmp_path) as harness:
+        waiting = harness.report(0)
+        await let_tasks_settle()
+        await harness.barrier.stop()
+        for each in (waiting, harness.report(1)):
             with pytest.raises(Refused) as caught:
                 await each
             assert caught.value.reason == "stopping"
-        at.restart()
-        reports = [at.report(number) for number in range(CLIENTS)]
-        while at.barrier._closing is None:
+        harness.restart()
+        reports = [harness.report(number) for number in range(CLIENTS)]
+        while harness.barrier._closing is None:
             await asyncio.sleep(0)
-        await at.barrier.stop()
-        assert [of(await each) for each in reports] == [(1, False, False)] * 3
+        await harness.barrier.stop()
+        assert [summarize(await each) for each in reports] == [(1, False, False)] * 3
 
 
-@pytest.mark.parametrize("those", [(0, 1), (0,)])
-@in_loop
-async def test_an_epoch_that_ends_because_somebody_leaves_is_told_to_those_who_wait(
-    tmp_path, those
+@pytest.mark.parametrize("waiting_numbers", [(0, 1), (0,)])
+@run_in_event_loop
+async def test_waiting_clients_get_the_new_epoch_when_a_leaving_client_ends_the_old_one(
+    tmp_path, waiting_numbers
 ):
     doubling = fsl.make("sync", dim=DIM, n_arms=ARMS, n_clients=CLIENTS, horizon=None)
-    with table(tmp_path, Agreement.of(doubling)) as at:
-        at.people[2].pull(at.agreement.algorithm(0).horizon)
-        waiting = [at.report(number) for number in those]
-        await settled()
-        at.leave(2)
-        await settled()
+    with open_harness(tmp_path, Agreement.of(doubling)) as harness:
+        harness.clients[2].pull(harness.agreement.algorithm(0).horizon)
+        waiting = [harness.report(number) for number in waiting_numbers]
+        await let_tasks_settle()
+        harness.leave(2)
+        await let_tasks_settle()
         for answer in [each.result() for each in waiting]:
-            assert (answer.epoch, *of(answer)) == (1, 0, False, True)
-        assert [(await each).epoch for each in (at.report(0, epoch=1), at.report(1, epoch=1))] == [
+            assert (answer.epoch, *summarize(answer)) == (1, 0, False, True)
+        assert [
+            (await each).epoch for each in (harness.report(0, epoch=1), harness.report(1, epoch=1))
+        ] == [
             1,
             1,
         ]
-        assert at.ledger.round == 1
+        assert harness.ledger.round == 1
 
 
-class Walker(Someone):
-    """A client that plays rounds while everything around it fails now and then.
+class UnreliableClient(ScriptedClient):
+    """A client that plays rounds while calls, commits and the server fail at random.
 
-    It has made `pulls` in all. The server does not have those in `left`, by layer.
+    `pulls` counts all of its pulls; `left` counts, by layer, those not yet merged.
     """
 
-    def __init__(self, at, number, chance):
-        super().__init__(at.agreement, number)
-        self.at, self.chance, self.round, self.pulls, self.left = at, chance, 0, 0, Counter()
+    def __init__(self, harness, number, chance):
+        super().__init__(harness.agreement, number)
+        self.harness, self.chance, self.round, self.pulls, self.left = (
+            harness,
+            chance,
+            0,
+            0,
+            Counter(),
+        )
 
-    async def plays(self, rounds):
+    async def play(self, rounds):
         for _ in range(rounds):
             await asyncio.sleep(self.chance.choice([0, 0, 0, 0.003]))
             self.left[self.chance.randrange(2)] += 1
             self.pulls += 1
             if self.chance.random() < 0.1:
-                await self.sends(leaving=True)
-            answer = await self.asks(lambda: self.at.barrier.report(self.number, self.reports()))
+                await self.send_until_answered(leaving=True)
+            answer = await self.call_until_answered(
+                lambda: self.harness.barrier.report(self.number, self.make_report())
+            )
             self.round = answer.round
             if answer.wanted:
-                await self.sends(leaving=False)
-        await self.sends(leaving=True)
+                await self.send_until_answered(leaving=False)
+        await self.send_until_answered(leaving=True)
 
-    def reports(self):
+    def make_report(self):
         return self.report(
             self.round,
             [layer for layer in self.left if self.left[layer] and self.chance.random() < 0.3],
         )
 
-    async def sends(self, *, leaving):
-        frozen = self.gathered(leaving)
+    async def send_until_answered(self, *, leaving):
+        frozen = self.freeze_upload(leaving)
         while True:
             try:
-                answer = await self.asks(lambda: self.at.sent(self.number, frozen))
+                answer = await self.call_until_answered(
+                    lambda: self.harness.send_upload(self.number, frozen)
+                )
             except Refused as error:
                 assert error.reason == "round"
-                await self.asks(lambda: self.at.barrier.report(self.number, self.reports()))
+                await self.call_until_answered(
+                    lambda: self.harness.barrier.report(self.number, self.make_report())
+                )
                 continue
             self.round = answer.round
             if answer.merged:
@@ -1465,7 +1517,7 @@ class Walker(Someone):
                     self.left[layer] -= pulls * (layer in answer.download.layers)
             return
 
-    def gathered(self, leaving):
+    def freeze_upload(self, leaving):
         self.sequence += 1
         layers = np.array(sorted(layer for layer in self.left if self.left[layer]), np.int64)
         pulls = np.array([self.left[layer] for layer in layers.tolist()], np.int64)
@@ -1475,8 +1527,8 @@ class Walker(Someone):
             self.agreement.fingerprint, self.session, self.sequence, 0, self.round, leaving, upload
         )
 
-    async def asks(self, call):
-        """Until there is an answer; some calls are given up, and made again."""
+    async def call_until_answered(self, call):
+        """Repeat a call until it is answered; some attempts are cancelled at random."""
         while True:
             patience = self.chance.choice([0.0005, 0.002, 5, 5, 5])
             try:
@@ -1492,44 +1544,45 @@ class Walker(Someone):
                     raise
 
 
-def traces(ledger):
+def sum_traces(ledger):
     return sum(
         np.trace(ledger.server.layer(layer)["gram"]) for layer in range(ledger.algorithm.n_layers)
     )
 
 
 @pytest.mark.parametrize("seed", range(12))
-@in_loop
-async def test_whatever_fails_in_which_order_every_pull_is_merged_once(tmp_path, seed):
+@run_in_event_loop
+async def test_every_pull_is_merged_once_under_random_failures(tmp_path, seed):
     chance = random.Random(seed)
-    with table(tmp_path, deadline=0.004) as at:
-        people = [
-            Walker(at, number, random.Random(f"{seed} {number}")) for number in range(CLIENTS)
+    with open_harness(tmp_path, deadline=0.004) as harness:
+        clients = [
+            UnreliableClient(harness, number, random.Random(f"{seed} {number}"))
+            for number in range(CLIENTS)
         ]
-        for someone in people:
-            at.ledger.join(someone.number, someone.join(generation=2))
-        at.trouble, before = chance, traces(at.ledger)
-        playing = [asyncio.create_task(someone.plays(40)) for someone in people]
+        for client in clients:
+            harness.ledger.join(client.number, client.join(generation=2))
+        harness.trouble, before = chance, sum_traces(harness.ledger)
+        playing = [asyncio.create_task(client.play(40)) for client in clients]
         while not all(each.done() for each in playing):
             await asyncio.sleep(chance.choice([0.001, 0.01, 0.05]))
-            await at.barrier.stop()
-            at.restart()
+            await harness.barrier.stop()
+            harness.restart()
         await asyncio.gather(*playing)
-        at.trouble = None
-        assert [someone.pulls for someone in people] == [40] * CLIENTS
-        assert not any(someone.left.total() for someone in people)
-        assert at.ledger.total_pulls == 40 * CLIENTS
-        assert traces(at.ledger) - before == pytest.approx(40 * CLIENTS, abs=1e-9)
+        harness.trouble = None
+        assert [client.pulls for client in clients] == [40] * CLIENTS
+        assert not any(client.left.total() for client in clients)
+        assert harness.ledger.total_pulls == 40 * CLIENTS
+        assert sum_traces(harness.ledger) - before == pytest.approx(40 * CLIENTS, abs=1e-9)
 
 
 # --- rounds over the network ----------------------------------------------------------------------
 
 
-@in_loop
-async def test_rounds_go_over_the_network_and_leaving_ends_the_waiting(tmp_path):
-    people = everyone(agreement_of("sync"))
-    async with serving(tmp_path, "sync") as running, asyncio.TaskGroup() as group:
-        await running.join(*people)
+@run_in_event_loop
+async def test_rounds_work_over_the_network_and_a_leaving_client_ends_the_wait(tmp_path):
+    clients = make_clients(make_agreement("sync"))
+    async with run_service(tmp_path, "sync") as running, asyncio.TaskGroup() as group:
+        await running.join(*clients)
 
         def each(method, messages):
             calls = [
@@ -1540,32 +1593,34 @@ async def test_rounds_go_over_the_network_and_leaving_ends_the_waiting(tmp_path)
 
         answers = [
             await call
-            for call in each("Round", {one.number: one.pull().report(asking=[0]) for one in people})
+            for call in each(
+                "Round", {one.number: one.pull().report(asking=[0]) for one in clients}
+            )
         ]
-        assert [of(answer) for answer in answers] == [(0, True, False)] * 3
+        assert [summarize(answer) for answer in answers] == [(0, True, False)] * 3
         answers = [
-            await call for call in each("Sync", {one.number: one.upload() for one in people})
+            await call for call in each("Sync", {one.number: one.upload() for one in clients})
         ]
         assert all(answer.merged for answer in answers) and answers[0].round == 1
-        for one, answer in zip(people, answers, strict=True):
+        for one, answer in zip(clients, answers, strict=True):
             one.client.apply(answer.download)
-        waiting = each("Round", {one.number: one.pull().report(1) for one in people[:2]})
+        waiting = each("Round", {one.number: one.pull().report(1) for one in clients[:2]})
         assert (
-            await running.call("Sync", people[2].pull().upload(1, leaving=True), TOKENS[2])
+            await running.call("Sync", clients[2].pull().upload(1, leaving=True), TOKENS[2])
         ).merged
-        assert [of(await call) for call in waiting] == [(2, False, False)] * 2
+        assert [summarize(await call) for call in waiting] == [(2, False, False)] * 2
         assert running.metrics("fedsuplin_round") == 2
-        early = await running.refusal("Sync", people[0].upload(2), TOKENS[0])
+        early = await running.expect_refusal("Sync", clients[0].upload(2), TOKENS[0])
         assert early[0] == "ABORTED" and "report round 2 again" in early[1]
         assert running.metrics("fedsuplin_syncs_total") == 4
 
 
-@in_loop
-async def test_a_server_that_stops_does_not_wait_for_those_who_wait_for_others(tmp_path):
-    someone = Someone(agreement_of("sync"), 0)
-    async with serving(tmp_path, "sync") as running:
-        await running.join(someone)
-        call = asyncio.create_task(running.refusal("Round", someone.report(), TOKENS[0]))
+@run_in_event_loop
+async def test_a_stopping_server_refuses_calls_that_wait_for_other_clients(tmp_path):
+    client = ScriptedClient(make_agreement("sync"), 0)
+    async with run_service(tmp_path, "sync") as running:
+        await running.join(client)
+        call = asyncio.create_task(running.expect_refusal("Round", client.report(), TOKENS[0]))
         while not running.service._barrier._waiting:
             await asyncio.sleep(0.001)
         await running.service.stop()
@@ -1583,7 +1638,7 @@ def run_command(*arguments, code=0):
     return result.output
 
 
-def test_tokens_are_printed_and_only_their_hashes_are_in_the_file(tmp_path):
+def test_tokens_are_printed_and_only_their_hashes_are_stored(tmp_path):
     file = tmp_path / "tokens.json"
     lines = [line.split() for line in run_command("tokens", file, "--clients", 5).splitlines()]
     assert [number for number, _ in lines] == ["0", "1", "2", "3", "4"]
@@ -1597,7 +1652,7 @@ def test_tokens_are_printed_and_only_their_hashes_are_in_the_file(tmp_path):
     assert [Tokens.read(file).find_client(token) for _, token in lines] == [None] * 5
 
 
-def test_tokens_in_files_can_be_read_by_their_owner_only(tmp_path):
+def test_token_files_are_readable_by_their_owner_only(tmp_path):
     file, folder = tmp_path / "tokens.json", tmp_path / "secrets"
     shown = run_command("tokens", file, "--clients", 2, "--out", folder)
     tokens = [(folder / f"client-{number}.token").read_text().strip() for number in range(2)]
@@ -1630,7 +1685,7 @@ SIZES = ("--dim", DIM, "--arms", ARMS, "--clients", CLIENTS)
     (("async", *SIZES, "--tls-cert", "cert.pem"), "TLS needs both"),
     (("async", *SIZES, "--deadline", "-1"), "deadline"),
 ])  # fmt: skip
-def test_serve_says_what_is_missing_or_wrong_and_leaves_no_store(tmp_path, arguments, meant):
+def test_serve_reports_missing_or_wrong_options_and_creates_no_store(tmp_path, arguments, meant):
     write_token_hashes(tmp_path / "tokens.json", TOKENS)
     shown = run_command(
         "serve",
@@ -1645,8 +1700,8 @@ def test_serve_says_what_is_missing_or_wrong_and_leaves_no_store(tmp_path, argum
     assert not (tmp_path / "s.db").exists()
 
 
-def test_without_grpc_help_is_there_and_serving_says_what_to_install(tmp_path):
-    def without(*arguments):
+def test_without_grpc_help_works_and_serve_says_what_to_install(tmp_path):
+    def run_without_grpc(*arguments):
         code = (
             "import sys; sys.modules['grpc'] = None; from fedsuplin.cli.main import root_command; "
             f"root_command({list(map(str, arguments))!r})"
@@ -1655,10 +1710,10 @@ def test_without_grpc_help_is_there_and_serving_says_what_to_install(tmp_path):
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
         )
 
-    shown = without("serve", "--help")
+    shown = run_without_grpc("serve", "--help")
     assert shown.returncode == 0 and "--client-ca" in shown.stdout
-    assert without("tokens", tmp_path / "tokens.json", "--clients", 1).returncode == 0
-    refused = without(
+    assert run_without_grpc("tokens", tmp_path / "tokens.json", "--clients", 1).returncode == 0
+    refused = run_without_grpc(
         "serve", "async", *SIZES, "--store", tmp_path / "s.db", "--tokens", tmp_path / "tokens.json"
     )
     assert refused.returncode == 2 and "pip install 'fedsuplin[federation]'" in refused.stderr
@@ -1666,8 +1721,8 @@ def test_without_grpc_help_is_there_and_serving_says_what_to_install(tmp_path):
 
 
 @contextlib.contextmanager
-def process(folder, *arguments):
-    """`fedsuplin serve`, and the address that it prints."""
+def run_server_process(folder, *arguments):
+    """Run `fedsuplin serve` and read its address from what it prints."""
     write_token_hashes(folder / "tokens.json", TOKENS)
     options = (
         "--store",
@@ -1693,7 +1748,7 @@ def process(folder, *arguments):
                 running.kill()
 
 
-def ask(channel, method, message, token):
+def call_server(channel, method, message, token):
     call = channel.unary_unary(PATHS[method])
     metadata = (("authorization", f"Bearer {token}"),)
     return ANSWERS[method].from_bytes(
@@ -1701,7 +1756,7 @@ def ask(channel, method, message, token):
     )
 
 
-def stopped(running, number):
+def stop_process(running, number):
     running.send_signal(number)
     rest, lines = running.communicate(timeout=20)
     assert (running.returncode, rest) == (0, "")
@@ -1709,21 +1764,21 @@ def stopped(running, number):
 
 
 @pytest.mark.posix
-def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
-    someone = Someone(agreement_of(), 0).pull()
+def test_a_restarted_server_resumes_after_a_graceful_stop(tmp_path):
+    client = ScriptedClient(make_agreement(), 0).pull()
     with (
-        process(tmp_path, "async", *SIZES, "--horizon", 3000) as running,
+        run_server_process(tmp_path, "async", *SIZES, "--horizon", 3000) as running,
         grpc.insecure_channel(running.target) as channel,
     ):
-        ask(channel, "Join", someone.join(), TOKENS[0])
-        assert ask(channel, "Sync", someone.upload(), TOKENS[0]).merged
-        events = [line["event"] for line in stopped(running, signal.SIGTERM)]
+        call_server(channel, "Join", client.join(), TOKENS[0])
+        assert call_server(channel, "Sync", client.upload(), TOKENS[0]).merged
+        events = [line["event"] for line in stop_process(running, signal.SIGTERM)]
         assert events == ["listening", "joined", "stopped"]
-    with process(tmp_path) as running, grpc.insecure_channel(running.target) as channel:
-        assert ask(channel, "Join", someone.join(), TOKENS[0]).sequence == 1
-        stopped(running, signal.SIGINT)
-    with process(tmp_path, "async", *SIZES, "--horizon", 3000) as running:
-        stopped(running, signal.SIGTERM)
+    with run_server_process(tmp_path) as running, grpc.insecure_channel(running.target) as channel:
+        assert call_server(channel, "Join", client.join(), TOKENS[0]).sequence == 1
+        stop_process(running, signal.SIGINT)
+    with run_server_process(tmp_path, "async", *SIZES, "--horizon", 3000) as running:
+        stop_process(running, signal.SIGTERM)
     shown = run_command(
         "serve",
         "sync",
@@ -1739,43 +1794,45 @@ def test_a_server_ends_gracefully_and_goes_on_where_it_stopped(tmp_path):
 
 @pytest.mark.posix
 def test_without_a_horizon_the_server_doubles_it(tmp_path):
-    someone = Someone(agreement_of(), 0)
+    client = ScriptedClient(make_agreement(), 0)
     with (
-        process(tmp_path, "sync", *SIZES, "--first-horizon", 300) as running,
+        run_server_process(tmp_path, "sync", *SIZES, "--first-horizon", 300) as running,
         grpc.insecure_channel(running.target) as channel,
     ):
-        agreement = Agreement.from_spec(ask(channel, "Join", someone.join(), TOKENS[0]).spec)
+        agreement = Agreement.from_spec(call_server(channel, "Join", client.join(), TOKENS[0]).spec)
         assert agreement.doubles and [agreement.algorithm(epoch).horizon for epoch in (0, 1)] == [
             300,
             600,
         ]
-        stopped(running, signal.SIGTERM)
+        stop_process(running, signal.SIGTERM)
 
 
 @pytest.mark.linux
-def test_when_the_disk_is_really_full_the_server_says_so_and_works_again_when_there_is_room(
+def test_a_server_on_a_full_disk_reports_it_and_recovers_when_there_is_room(
     tmp_path,
 ):
-    import resource  # not everywhere
+    import resource  # does not exist on Windows
 
-    someone = Someone(agreement_of(), 0).pull()
+    client = ScriptedClient(make_agreement(), 0).pull()
     with (
-        process(tmp_path, "async", *SIZES, "--horizon", 3000) as running,
+        run_server_process(tmp_path, "async", *SIZES, "--horizon", 3000) as running,
         grpc.insecure_channel(running.target) as channel,
     ):
-        ask(channel, "Join", someone.join(), TOKENS[0])
-        upload = someone.upload()
+        call_server(channel, "Join", client.join(), TOKENS[0])
+        upload = client.upload()
         soft, hard = resource.prlimit(running.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (1, hard))
         for _ in range(3):
             with pytest.raises(grpc.RpcError) as caught:
-                ask(channel, "Sync", upload, TOKENS[0])
+                call_server(channel, "Sync", upload, TOKENS[0])
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, caught.value
             assert "can't write its store" in caught.value.details()
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (soft, hard))
-        assert ask(channel, "Sync", upload, TOKENS[0]).merged
-        assert ask(channel, "Sync", upload, TOKENS[0]).merged
-        refused = [line for line in stopped(running, signal.SIGTERM) if line["event"] == "refused"]
+        assert call_server(channel, "Sync", upload, TOKENS[0]).merged
+        assert call_server(channel, "Sync", upload, TOKENS[0]).merged
+        refused = [
+            line for line in stop_process(running, signal.SIGTERM) if line["event"] == "refused"
+        ]
         assert {line["reason"] for line in refused} == {"store"}
     with contextlib.closing(Ledger(tmp_path / "server.db")) as ledger:
         assert (ledger.n_syncs, ledger.total_pulls) == (1, 1)

@@ -28,8 +28,8 @@ ID = st.integers(0, 2**31 - 1)
 
 
 @st.composite
-def bodies(draw):
-    """The arrays of an upload or a download."""
+def draw_bodies(draw):
+    """Draw the arrays of an upload or a download."""
     dim, layers = (
         draw(st.integers(1, 5)),
         draw(st.lists(st.integers(0, 40), unique=True, max_size=4)),
@@ -47,8 +47,8 @@ def bodies(draw):
 
 
 @st.composite
-def uploads(draw):
-    layers, grams, moments = draw(bodies())
+def draw_uploads(draw):
+    layers, grams, moments = draw(draw_bodies())
     pulls = np.array([draw(NUMBERS) for _ in layers], np.int64)
     return Upload(
         draw(ID),
@@ -60,18 +60,25 @@ def uploads(draw):
     )
 
 
-downloads = bodies().map(lambda each: Download(*each))
+downloads = draw_bodies().map(lambda each: Download(*each))
 fingerprints, sessions = st.binary(min_size=32, max_size=32), st.binary(min_size=16, max_size=16)
 specs = st.dictionaries(
     st.text(max_size=3), st.one_of(st.integers(-9, 9), st.text(max_size=3)), max_size=3
 )
 MESSAGES = {
-    Upload: uploads(),
+    Upload: draw_uploads(),
     Download: downloads,
     JoinRequest: st.builds(JoinRequest, ID, sessions, fingerprints, NUMBERS),
     JoinAnswer: st.builds(JoinAnswer, specs, NUMBERS, NUMBERS, NUMBERS, NUMBERS, downloads),
     SyncRequest: st.builds(
-        SyncRequest, fingerprints, sessions, NUMBERS, NUMBERS, NUMBERS, st.booleans(), uploads()
+        SyncRequest,
+        fingerprints,
+        sessions,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        st.booleans(),
+        draw_uploads(),
     ),
     SyncAnswer: st.builds(SyncAnswer, NUMBERS, NUMBERS, st.booleans(), downloads),
     RoundRequest: st.builds(
@@ -88,13 +95,13 @@ MESSAGES = {
 messages = st.one_of(*MESSAGES.values())
 
 
-def content(message):
-    """All fields, arrays and messages within as plain data."""
+def to_plain_data(message):
+    """Return all fields, with nested arrays and messages, as plain data."""
     if isinstance(message, np.ndarray):
         return message.dtype.kind, message.shape, message.tolist()
     if dataclasses.is_dataclass(message):
         return {
-            field.name: content(getattr(message, field.name))
+            field.name: to_plain_data(getattr(message, field.name))
             for field in dataclasses.fields(message)
         }
     return message
@@ -103,16 +110,16 @@ def content(message):
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
-def test_what_is_written_is_read_back_as_it_was(kind, data):
+def test_messages_are_read_back_as_they_were_written(kind, data):
     message = data.draw(MESSAGES[kind])
     written = message.to_bytes()
-    assert content(kind.from_bytes(written)) == content(message)
+    assert to_plain_data(kind.from_bytes(written)) == to_plain_data(message)
     assert kind.from_bytes(written).to_bytes() == written
 
 
 @settings(max_examples=200, deadline=None)
 @given(message=messages, data=st.data())
-def test_a_message_that_is_cut_short_or_too_long_is_refused(message, data):
+def test_messages_that_are_cut_short_or_too_long_are_refused(message, data):
     written = message.to_bytes()
     cut = data.draw(st.integers(0, len(written) - 1))
     for wrong in (written[:cut], written + b"\0"):
@@ -125,7 +132,7 @@ def test_a_message_that_is_cut_short_or_too_long_is_refused(message, data):
 
 @settings(max_examples=300, deadline=None)
 @given(message=messages, data=st.data())
-def test_damaged_bytes_are_read_as_something_or_refused_and_never_anything_else(message, data):
+def test_damaged_bytes_are_read_as_a_message_or_raise_invalid_input(message, data):
     written = bytearray(message.to_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         written[data.draw(st.integers(0, len(written) - 1))] = data.draw(st.integers(0, 255))
@@ -136,7 +143,7 @@ def test_damaged_bytes_are_read_as_something_or_refused_and_never_anything_else(
     assert isinstance(read, type(message))
 
 
-def test_another_version_another_kind_and_other_bytes_are_distinguished():
+def test_errors_distinguish_other_versions_other_kinds_and_other_bytes():
     written = JoinRequest(3, bytes(16)).to_bytes()
     with pytest.raises(
         InvalidInput, match="has version 7 of the messages, this fedsuplin reads version 1: upgrade"
@@ -150,7 +157,7 @@ def test_another_version_another_kind_and_other_bytes_are_distinguished():
         Upload.from_bytes(b"GET / HTTP/1.1")
 
 
-def test_a_message_can_not_name_more_memory_than_it_brings():
+def test_a_message_cannot_declare_sizes_beyond_its_content():
     head = HEAD.pack(b"FSLM", VERSION, Upload.kind)
     with pytest.raises(InvalidInput, match="dimension 4294967295 and 65535 layers: at most"):
         Upload.from_bytes(head + struct.pack("<IIHH", 0, 2**32 - 1, 65535, 0))
@@ -180,7 +187,7 @@ def test_a_specification_that_is_not_an_object_is_refused():
         )
 
 
-def test_an_upload_of_a_real_client_crosses_as_it_is():
+def test_an_upload_of_a_real_client_survives_the_round_trip():
     algorithm = fsl.make("async", dim=3, n_arms=4, n_clients=2, horizon=500)
     client, rng = fsl.Client(algorithm, client_id=1), np.random.default_rng(0)
     for _ in range(30):
@@ -190,14 +197,17 @@ def test_an_upload_of_a_real_client_crosses_as_it_is():
         )
     upload = client.upload()
     written = upload.to_bytes()
-    assert content(Upload.from_bytes(written)) == content(upload) and upload.pulls.sum() == 30
+    assert (
+        to_plain_data(Upload.from_bytes(written)) == to_plain_data(upload)
+        and upload.pulls.sum() == 30
+    )
     n = len(upload.layers)
     assert len(written) == HEAD.size + 12 + n * (2 + 8 + 8 * (6 + 3)) + 2 * len(
         upload.asking
-    )  # symmetric: six of nine
+    )  # symmetric: six of nine entries are sent
     server, other = fsl.Server(algorithm), fsl.Server(algorithm)
     one, two = server.merge(upload), other.merge(Upload.from_bytes(written))
-    assert content(one) == content(Download.from_bytes(two.to_bytes()))
+    assert to_plain_data(one) == to_plain_data(Download.from_bytes(two.to_bytes()))
 
 
 @settings(max_examples=150, deadline=None)
@@ -210,7 +220,7 @@ def test_an_upload_of_a_real_client_crosses_as_it_is():
     spread=st.sampled_from([1.0, 1e-9, 0.0]),
     seed=st.integers(0, 999),
 )
-def test_whatever_an_honest_client_has_seen_its_upload_is_believed(
+def test_every_upload_of_an_honest_client_is_accepted(
     name, dim, ridge, length, pulls, spread, seed
 ):
     rng = np.random.default_rng(seed)
@@ -226,12 +236,12 @@ def test_whatever_an_honest_client_has_seen_its_upload_is_believed(
         )
     check_upload(
         Upload.from_bytes(client.upload().to_bytes()), algorithm
-    )  # tests/federation/test_ledger.py has what is refused
+    )  # test_ledger.py has uploads that are refused
     assert client.upload().pulls.sum() == pulls
 
 
-def test_an_honest_client_is_believed_after_very_many_pulls_of_one_arm():
-    """Each of them rounds to the same side."""
+def test_an_upload_of_very_many_pulls_of_one_arm_is_accepted():
+    """Every pull rounds in the same direction, so the errors add up."""
     algorithm = fsl.make("async", dim=10, n_arms=1, n_clients=2, horizon=10**6, trigger="never")
     client, x = fsl.Client(algorithm), np.random.default_rng(3).standard_normal(10)
     client.observe(client.select(x[None] / np.linalg.norm(x)), 0.1)
@@ -241,11 +251,11 @@ def test_an_honest_client_is_believed_after_very_many_pulls_of_one_arm():
     upload = dataclasses.replace(client.upload(), pulls=np.array([400_001]))
     check_upload(upload, algorithm)
     lowest = np.linalg.eigvalsh(unpack_upper(upload.grams[0], 10), UPLO="U")[0]
-    assert lowest / 400_001 < -1e-12  # that much was off
+    assert lowest / 400_001 < -1e-12  # so large is the rounding error
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 7])
-def test_contexts_as_long_as_they_may_be_are_believed(dim):
+def test_contexts_of_the_greatest_length_are_accepted(dim):
     algorithm = fsl.make("async", dim=dim, n_arms=1, n_clients=2, horizon=1000, trigger="never")
     client, rng = fsl.Client(algorithm), np.random.default_rng(0)
     for _ in range(1000):
@@ -259,8 +269,8 @@ def test_contexts_as_long_as_they_may_be_are_believed(dim):
 @pytest.mark.parametrize("dtype", [">f8", "f4", "f2", "g"])
 @pytest.mark.parametrize("whole", ["i1", "u1", ">i8", "u8"])
 @pytest.mark.parametrize("form", ["C", "F", "strided", "matrix"])
-def test_numbers_of_any_size_and_order_are_the_same_numbers(dtype, whole, form):
-    """In a dimension at which 8 d is more than a byte."""
+def test_arrays_of_any_dtype_and_memory_order_give_the_same_sums(dtype, whole, form):
+    """The dimension is one at which 8 d does not fit into a byte."""
     algorithm = fsl.make("async", dim=40, n_arms=2, n_clients=2, horizon=100)
     grams, moments = np.zeros((2, 820)), np.full((2, 40), 0.5)
     grams[:, 0] = 1.0
@@ -280,13 +290,13 @@ def test_numbers_of_any_size_and_order_are_the_same_numbers(dtype, whole, form):
         (1,),
     )
     one, two = fsl.Server(algorithm), fsl.Server(algorithm)
-    assert content(one.merge(plain)) == content(two.merge(other))
+    assert to_plain_data(one.merge(plain)) == to_plain_data(two.merge(other))
 
 
-def test_long_doubles_that_are_no_doubles_are_too_large():
+def test_long_doubles_beyond_the_range_of_doubles_are_refused():
     algorithm = fsl.make("async", dim=1, n_arms=2, n_clients=2, horizon=100)
     upload = Upload(0, np.array([0]), np.array([["1e400"]], "g"), np.zeros((1, 1)), np.array([1]))
-    if np.isfinite(upload.grams).all():  # where a long double is longer
+    if np.isfinite(upload.grams).all():  # where long doubles have a larger range
         with pytest.raises(InvalidInput, match="numbers beyond 1e\\+150"):
             check_upload(upload, algorithm)
     else:

@@ -1,4 +1,4 @@
-"""Live clients and a server choose and sync as the simulation does, also after restarts."""
+"""Live clients and a server choose and sync as the simulation does, even after restarts."""
 
 import re
 import threading
@@ -33,7 +33,7 @@ SIZES = {"dim": 3, "n_arms": 4, "n_clients": 2, "horizon": 500}
 
 
 class World:
-    """A problem, pull by pull, as people outside would meet it."""
+    """The contexts and rewards of a problem, pull by pull."""
 
     def __init__(self, name, problem, horizon):
         self.algorithm = make_for(name, problem, horizon, {})
@@ -51,8 +51,8 @@ class World:
         return float(self.contexts(t)[arm] @ self.chunk.theta) + self.chunk.noise[t] + added
 
 
-def federated(world, horizon, at_pull=lambda t, clients, server: (clients, server)):
-    """Play it live; `at_pull` may put other clients and another server in place of these."""
+def play_federation(world, horizon, at_pull=lambda t, clients, server: (clients, server)):
+    """Play live; `at_pull` may replace the clients and the server before each pull."""
     clients = [fsl.Client(world.algorithm, client_id=i) for i in range(world.algorithm.n_clients)]
     server, arms, layers = fsl.Server(world.algorithm), [], []
     for t in range(horizon):
@@ -78,18 +78,16 @@ def test_a_live_federation_plays_as_the_simulation_does(name, sizes):
     problem, horizon = fsl.SyntheticProblem(*sizes, **NOISE.get(name, {}), seed=1), 1200
     world = World(name, problem, horizon)
     simulated = fsl.run(world.algorithm, problem, record="all")
-    arms, layers, server = federated(world, horizon)
+    arms, layers, server = play_federation(world, horizon)
     assert arms == simulated.arms.tolist() and layers == simulated.layers.tolist()
     assert server.communication == simulated.communication[-1]
 
 
 @pytest.mark.parametrize("name", LIVE)
-def test_clients_and_server_that_are_saved_and_loaded_again_and_again_change_nothing(
-    name, tmp_path
-):
+def test_saving_and_loading_clients_and_server_repeatedly_changes_nothing(name, tmp_path):
     problem, horizon = fsl.SyntheticProblem(4, 5, 3, **NOISE.get(name, {}), seed=2), 600
 
-    def restarted(t, clients, server):
+    def save_and_load(t, clients, server):
         if t % 31 == 0:
             for client in clients:
                 client.save(tmp_path / f"client-{client.client_id}")
@@ -102,15 +100,15 @@ def test_clients_and_server_that_are_saved_and_loaded_again_and_again_change_not
         return clients, server
 
     world = World(name, problem, horizon)
-    plain = federated(world, horizon)
+    plain = play_federation(world, horizon)
     world = World(name, problem, horizon)
-    again = federated(world, horizon, restarted)
+    again = play_federation(world, horizon, save_and_load)
     assert plain[:2] == again[:2] and plain[2].communication == again[2].communication
     for layer in range(world.algorithm.n_layers):
         assert np.array_equal(plain[2].layer(layer)["gram"], again[2].layer(layer)["gram"])
 
 
-# --- late, out of order, never --------------------------------------------------------------------
+# --- observations that are late, out of order or missing ------------------------------------------
 
 
 def contexts(rng, n_arms=4, dim=3):
@@ -120,9 +118,9 @@ def contexts(rng, n_arms=4, dim=3):
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), name=st.sampled_from(["async", "fedlinucb", "variance"]))
-def test_the_servers_sums_are_those_of_all_observations_however_late_and_out_of_order(seed, name):
+def test_the_servers_sums_equal_all_observations_in_any_order_and_delay(seed, name):
     rng = np.random.default_rng(seed)
-    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)  # so that sums differ
+    algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)  # weights that differ
     clients, server = [fsl.Client(algorithm, client_id=i) for i in range(2)], fsl.Server(algorithm)
     waiting, under_way, gram, moment = [], {}, np.zeros((3, 3)), np.zeros(3)
     for _ in range(120):
@@ -151,13 +149,13 @@ def test_the_servers_sums_are_those_of_all_observations_however_late_and_out_of_
     assert sum(client.n_observed for client in clients) + len(waiting) <= 120
 
 
-def test_an_observation_that_never_comes_changes_nothing():
+def test_a_dropped_decision_changes_nothing():
     rng = np.random.default_rng(0)
     algorithm = fsl.make("async", **SIZES)
     one, other = fsl.Client(algorithm), fsl.Client(algorithm)
     for _ in range(20):
         given_contexts = contexts(rng)
-        other.drop(other.select(contexts(rng)))  # one more decision, of which nothing comes
+        other.drop(other.select(contexts(rng)))  # one more decision, never observed
         first, second = one.select(given_contexts), other.select(given_contexts)
         assert (first.arm, first.layer) == (second.arm, second.layer)
         one.observe(first, 0.5)
@@ -185,20 +183,20 @@ def test_open_decisions_survive_a_save(tmp_path):
         loaded.observe(decisions[0], 0.9)
 
 
-# --- what is refused changes nothing --------------------------------------------------------------
+# --- refused input changes nothing ----------------------------------------------------------------
 
 
-def knowledge(client):
-    """All that a client knows, and what its rules remember."""
+def read_knowledge(client):
+    """Return the sums of a client and the state of its rules."""
     layers = [client.layer(layer) for layer in range(client.algorithm.n_layers)]
     return layers, {
         axis: rule.state for axis, rule in client._engine.rules.items() if rule.state is not None
     }
 
 
-@pytest.mark.parametrize("n_before", [0, 3, 30])  # nothing gathered, vectors, a matrix
+@pytest.mark.parametrize("n_before", [0, 3, 30])  # gathered: nothing, vectors, a matrix
 @pytest.mark.parametrize("name", ["async", "sync", "oful"])
-def test_a_reward_that_cannot_be_learnt_changes_nothing_and_the_decision_stays_open(name, n_before):
+def test_a_reward_that_cannot_be_learnt_changes_nothing_and_keeps_the_decision_open(name, n_before):
     algorithm = fsl.make(name, **SIZES, weighting=lambda norm, sigma: sigma)
     one, other = fsl.Client(algorithm), fsl.Client(algorithm)
     for client in (one, other):
@@ -207,15 +205,15 @@ def test_a_reward_that_cannot_be_learnt_changes_nothing_and_the_decision_stays_o
             client.observe(client.select(contexts(rng)), 0.3, sigma=0.5)
     first, second = (client.select(contexts(np.random.default_rng(1))) for client in (one, other))
     with pytest.raises(NumericalError, match="no longer"):
-        one.observe(first, 1e200, sigma=1e200)  # their product is more than a double holds
-    np.testing.assert_equal(knowledge(one), knowledge(other))
+        one.observe(first, 1e200, sigma=1e200)  # their product overflows a double
+    np.testing.assert_equal(read_knowledge(one), read_knowledge(other))
     one.observe(first, 0.5)
     other.observe(second, 0.5)
-    np.testing.assert_equal(knowledge(one), knowledge(other))
+    np.testing.assert_equal(read_knowledge(one), read_knowledge(other))
     assert one.n_observed == n_before + 1 and one.n_open == 0
 
 
-def test_a_trigger_that_fails_changes_nothing_and_may_be_asked_again():
+def test_a_failing_trigger_changes_nothing_and_can_be_called_again():
     broken = [True]
 
     def fires(gain, elapsed):
@@ -224,27 +222,29 @@ def test_a_trigger_that_fails_changes_nothing_and_may_be_asked_again():
         return elapsed > 1
 
     client = fsl.Client(fsl.make("async", **SIZES, trigger=fires))
-    decision, before = client.select(contexts(np.random.default_rng(0))), knowledge(client)
+    decision, before = client.select(contexts(np.random.default_rng(0))), read_knowledge(client)
     with pytest.raises(PluginError, match="no answer"):
         client.observe(decision, 0.5)
-    np.testing.assert_equal(knowledge(client), before)
+    np.testing.assert_equal(read_knowledge(client), before)
     broken[0] = False
     client.observe(decision, 0.5)
-    assert client.n_observed == 1 and not client.wants_sync  # it was the first pull, not the second
+    assert (
+        client.n_observed == 1 and not client.wants_sync
+    )  # this was the first pull, not the second
     client.observe(client.select(contexts(np.random.default_rng(1))), 0.5)
     assert client.wants_sync
 
 
-def test_a_download_on_which_later_observations_do_not_fit_is_refused_whole():
+def test_a_download_that_overflows_with_later_observations_is_refused_as_a_whole():
     algorithm = fsl.make("sync", dim=1, n_arms=1, n_clients=2, horizon=500)
     client = fsl.Client(algorithm)
     client.observe(client.select([[1.0]]), 0.1)
     client.upload()
-    client.observe(client.select([[1.0]]), 1.6e308)  # since the upload
-    n, before = algorithm.n_layers, knowledge(client)
+    client.observe(client.select([[1.0]]), 1.6e308)  # after the upload
+    n, before = algorithm.n_layers, read_knowledge(client)
     with pytest.raises(NumericalError, match="no longer finite"):
         client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 1.5e308)))
-    np.testing.assert_equal(knowledge(client), before)
+    np.testing.assert_equal(read_knowledge(client), before)
     client.apply(Download(np.arange(n), np.full((n, 1), 2.0), np.full((n, 1), 0.1)))
     assert client.layer(0)["delta_moment"][0] == 1.6e308
 
@@ -252,7 +252,7 @@ def test_a_download_on_which_later_observations_do_not_fit_is_refused_whole():
 # --- threads --------------------------------------------------------------------------------------
 
 
-def test_a_client_that_two_threads_use_loses_nothing():
+def test_a_client_shared_by_threads_loses_nothing():
     algorithm = fsl.make("async", **(SIZES | {"horizon": 10_000}))
     client, server = fsl.Client(algorithm), fsl.Server(algorithm)
     failures = []
@@ -266,7 +266,7 @@ def test_a_client_that_two_threads_use_loses_nothing():
                 if rng.random() < 0.05:
                     with syncing:
                         client.apply(server.merge(client.upload()))
-        except Exception as error:  # a thread cannot raise to the test: checked below
+        except Exception as error:  # a thread cannot raise in the test: checked below
             failures.append(error)
 
     syncing = threading.Lock()  # one upload under way at a time
@@ -283,7 +283,7 @@ def test_a_client_that_two_threads_use_loses_nothing():
     )
 
 
-def test_one_algorithm_serves_many_runs_at_once():
+def test_one_algorithm_can_be_used_by_concurrent_runs():
     problem = fsl.SyntheticProblem(4, 5, 3, seed=0)
     algorithm = fsl.make("async", dim=4, n_arms=5, n_clients=3, horizon=3000)
     alone, found = fsl.run(algorithm, problem, record="all"), []
@@ -298,65 +298,65 @@ def test_one_algorithm_serves_many_runs_at_once():
     assert len(found) == 8 and all(np.array_equal(result.arms, alone.arms) for result in found)
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------
 
 
-def refused(words, what, error=InvalidInput):
+def check_refused(words, what, error=InvalidInput):
     with pytest.raises(error, match=words):
         what()
 
 
-def test_a_client_reports_what_it_cannot_use():
+def test_a_client_reports_invalid_arguments():
     algorithm = fsl.make("async", **SIZES)
     client = fsl.Client(algorithm)
     good = contexts(np.random.default_rng(0))
-    refused(
+    check_refused(
         "client_id must be a whole number from 0 to 1", lambda: fsl.Client(algorithm, client_id=2)
     )
     for seed in (-1, 0.5, True, None):
-        refused(
+        check_refused(
             "seed must be a whole number of at least 0, not",
             lambda seed=seed: fsl.Client(algorithm, seed=seed),
         )
-    refused("needs an Algorithm", lambda: fsl.Client("async"))
-    refused(r"shape \(arms, dim\) = \(4, 3\), not \(3, 3\)", lambda: client.select(good[:3]))
-    refused("NaN or infinity", lambda: client.select(good * np.nan))
-    refused("has length 2", lambda: client.select(2 * good))
-    refused("mask must be 4 booleans", lambda: client.select(good, mask=[False] * 4))
-    refused(
+    check_refused("needs an Algorithm", lambda: fsl.Client("async"))
+    check_refused(r"shape \(arms, dim\) = \(4, 3\), not \(3, 3\)", lambda: client.select(good[:3]))
+    check_refused("NaN or infinity", lambda: client.select(good * np.nan))
+    check_refused("has length 2", lambda: client.select(2 * good))
+    check_refused("mask must be 4 booleans", lambda: client.select(good, mask=[False] * 4))
+    check_refused(
         "mask can't be read as an array: .*inhomogeneous",
         lambda: client.select(good, mask=[[True], [True, False]]),
     )
     decision = client.select(good)
-    refused("reward must be a finite number", lambda: client.observe(decision, float("nan")))
-    refused("sigma must be at least 0", lambda: client.observe(decision, 0.1, sigma=-1))
-    refused("decision 77 is not open", lambda: client.observe(77, 0.1))
+    check_refused("reward must be a finite number", lambda: client.observe(decision, float("nan")))
+    check_refused("sigma must be at least 0", lambda: client.observe(decision, 0.1, sigma=-1))
+    check_refused("decision 77 is not open", lambda: client.observe(77, 0.1))
     client.observe(decision, 0.1)
-    refused("decision 0 is not open", lambda: client.observe(decision, 0.1))
+    check_refused("decision 0 is not open", lambda: client.observe(decision, 0.1))
     for name, words in (("async-linucb", "sends on its own"), ("pe", "plays in phases")):
-        refused(words, lambda name=name: fsl.Server(fsl.make(name, **SIZES)))
+        check_refused(words, lambda name=name: fsl.Server(fsl.make(name, **SIZES)))
 
 
-def test_a_plugin_that_fails_in_a_live_client_is_named():
+def test_errors_name_the_plugin_that_fails_in_a_live_client():
     def broken(gain, elapsed):
         raise RuntimeError("no luck")
 
     client = fsl.Client(fsl.make("async", **SIZES, trigger=broken))
     decision = client.select(contexts(np.random.default_rng(0)))
-    refused(
+    check_refused(
         "broken.*raised RuntimeError: no luck",
         lambda: client.observe(decision, 0.1),
         PluginError,
     )
     client = fsl.Client(fsl.make("async", **SIZES, weighting=lambda norm, sigma: -1.0))
-    refused(
+    check_refused(
         "returned a weight that is negative or not finite",
         lambda: client.observe(client.select(contexts(np.random.default_rng(0))), 0.1),
         PluginError,
     )
 
 
-def test_a_policy_that_gives_no_arm_of_a_live_client_is_named_and_nothing_is_decided():
+def test_errors_name_a_policy_that_chooses_no_valid_arm_and_no_decision_is_made():
     class Outside:
         arm = 99
 
@@ -373,14 +373,14 @@ def test_a_policy_that_gives_no_arm_of_a_live_client_is_named_and_nothing_is_dec
     )
     for arm in (99, -1):
         policy.arm = arm
-        refused(re.escape(f"Outside() chose {arm}"), lambda: client.select(good), PluginError)
+        check_refused(re.escape(f"Outside() chose {arm}"), lambda: client.select(good), PluginError)
     assert client.n_open == 0
     policy.arm = 2
     assert client.select(good) == fsl.Decision(0, 2, 0)
 
 
-def test_estimates_that_overflow_with_a_context_choose_nothing():
-    """Each number of the download is finite, and so is θ̂: it is their sum that is not."""
+def test_no_decision_is_made_when_the_estimates_overflow():
+    """The download and θ̂ are finite, but the estimate of an arm is not."""
     algorithm = fsl.make("oful", **SIZES)
     client = fsl.Client(algorithm)
     client.apply(
@@ -390,7 +390,7 @@ def test_estimates_that_overflow_with_a_context_choose_nothing():
             np.full((1, 3), 1.7e308),
         )
     )
-    refused(
+    check_refused(
         "estimates are no longer finite",
         lambda: client.select(np.full((4, 3), 0.577)),
         NumericalError,
@@ -398,64 +398,66 @@ def test_estimates_that_overflow_with_a_context_choose_nothing():
     assert client.n_open == 0 and client.select(np.zeros((4, 3))).id == 0
 
 
-def test_what_was_gathered_must_fit_a_download_that_comes_by_itself():
+def test_a_download_swamped_by_gathered_observations_is_refused():
     """A weight of 10¹² is harmless with A = 10¹² I, and swamps A = 10⁻⁶ I."""
     heavy = fsl.make(
         "async", **SIZES, ridge=1e-6, weighting=lambda norm, sigma: 1e12, trigger="never"
     )
     client, layers = fsl.Client(heavy), np.arange(heavy.n_layers)
 
-    def knows(scale):
+    def make_download(scale):
         return Download(
             layers,
             np.tile(pack_upper(scale * np.eye(3)), (len(layers), 1)),
             np.zeros((len(layers), 3)),
         )
 
-    client.apply(knows(1e12))
+    client.apply(make_download(1e12))
     client.observe(client.select(np.full((4, 3), 0.5)), 0.1)
     before = [client.layer(layer) for layer in layers]
-    refused(
+    check_refused(
         "no longer positive definite, or hardly",
-        lambda: client.apply(knows(1e-6)),
+        lambda: client.apply(make_download(1e-6)),
         NumericalError,
     )
     np.testing.assert_equal([client.layer(layer) for layer in layers], before)
-    client.apply(knows(1e13))
+    client.apply(make_download(1e13))
     assert client.layer(0)["gram"][0, 0] == 1e13 and client.upload().pulls.tolist() == [1]
 
 
-def test_a_mask_leaves_only_the_arms_that_are_there():
+def test_a_mask_restricts_the_choice_to_its_arms():
     client = fsl.Client(fsl.make("async", **SIZES))
     for arm in range(4):
         mask = np.arange(4) == arm
         assert client.select(contexts(np.random.default_rng(arm)), mask=mask).arm == arm
 
 
-def upload_with(algorithm, gram, moment=None, layer=0, client_id=0, asking=()):
+def make_upload(algorithm, gram, moment=None, layer=0, client_id=0, asking=()):
     moment = np.zeros(3) if moment is None else moment
     gram, moment = pack_upper(np.asarray(gram, float))[None], np.asarray(moment, float)[None]
     return Upload(client_id, np.array([layer]), gram, moment, np.array([9]), asking)
 
 
-def test_an_upload_that_makes_no_sense_is_refused_and_changes_nothing():
+def test_an_invalid_upload_is_refused_and_changes_nothing():
     algorithm = fsl.make("async", **SIZES)
     server = fsl.Server(algorithm)
     before = [server.layer(layer) for layer in range(algorithm.n_layers)]
-    refused("NaN or infinity", lambda: server.merge(upload_with(algorithm, np.eye(3) * np.nan)))
-    refused(
-        "different ones of 0 to", lambda: server.merge(upload_with(algorithm, np.eye(3), layer=99))
+    check_refused(
+        "NaN or infinity", lambda: server.merge(make_upload(algorithm, np.eye(3) * np.nan))
     )
-    refused("must have the shape", lambda: server.merge(upload_with(algorithm, np.eye(4))))
-    refused("has the trace -3", lambda: server.merge(upload_with(algorithm, -np.eye(3))))
-    refused(
-        "its pulls can give 0 to 9", lambda: server.merge(upload_with(algorithm, 4 * np.eye(3)))
+    check_refused(
+        "different ones of 0 to", lambda: server.merge(make_upload(algorithm, np.eye(3), layer=99))
     )
-    refused(
+    check_refused("must have the shape", lambda: server.merge(make_upload(algorithm, np.eye(4))))
+    check_refused("has the trace -3", lambda: server.merge(make_upload(algorithm, -np.eye(3))))
+    check_refused(
+        "its pulls can give 0 to 9", lambda: server.merge(make_upload(algorithm, 4 * np.eye(3)))
+    )
+    check_refused(
         "not positive semi-definite",
-        lambda: server.merge(upload_with(algorithm, np.diag([1.0, -0.1, 1.0]))),
+        lambda: server.merge(make_upload(algorithm, np.diag([1.0, -0.1, 1.0]))),
     )
-    refused("use merge", lambda: server.barrier([]))
+    check_refused("use merge", lambda: server.barrier([]))
     for layer, known in enumerate(before):
         assert all(
             np.array_equal(known[name], server.layer(layer)[name])
@@ -463,10 +465,10 @@ def test_an_upload_that_makes_no_sense_is_refused_and_changes_nothing():
         )
     assert server.n_syncs == 0
     together = fsl.Server(fsl.make("sync", **SIZES))
-    refused("use barrier", lambda: together.merge(upload_with(algorithm, np.eye(3))))
-    refused(
+    check_refused("use barrier", lambda: together.merge(make_upload(algorithm, np.eye(3))))
+    check_refused(
         "needs the uploads of all 2 clients",
-        lambda: together.barrier([upload_with(algorithm, np.eye(3))]),
+        lambda: together.barrier([make_upload(algorithm, np.eye(3))]),
     )
 
 
@@ -474,7 +476,7 @@ def test_a_download_that_is_not_positive_definite_is_refused():
     algorithm = fsl.make("async", **SIZES)
     client = fsl.Client(algorithm)
     bad = Download(np.array([0]), pack_upper(-np.eye(3))[None], np.zeros((1, 3)))
-    refused("not positive definite", lambda: client.apply(bad), NumericalError)
+    check_refused("not positive definite", lambda: client.apply(bad), NumericalError)
     assert np.array_equal(client.layer(0)["gram"], algorithm.setting.ridge * np.eye(3))
 
 
@@ -483,21 +485,21 @@ def test_packing_keeps_the_upper_triangle():
     assert np.array_equal(unpack_upper(pack_upper(matrix), 3), np.triu(matrix))
 
 
-def test_files_of_something_else_are_refused(tmp_path):
+def test_files_of_another_kind_or_algorithm_are_refused(tmp_path):
     algorithm, other = fsl.make("async", **SIZES), fsl.make("async", **SIZES, C=0.5)
     client, server = (
         fsl.Client(algorithm).save(tmp_path / "client"),
         fsl.Server(algorithm).save(tmp_path / "server"),
     )
-    refused("it is a server's, not a client's", lambda: fsl.Client.load(server, algorithm))
-    refused("it is a client's, not a server's", lambda: fsl.Server.load(client, algorithm))
-    refused(
+    check_refused("it is a server's, not a client's", lambda: fsl.Client.load(server, algorithm))
+    check_refused("it is a client's, not a server's", lambda: fsl.Server.load(client, algorithm))
+    check_refused(
         "its algorithm.trigger.parameters.C is 1.0, not 0.5", lambda: fsl.Client.load(client, other)
     )
     server.write_bytes(server.read_bytes()[:-3])
-    refused("is damaged or cut short", lambda: fsl.Server.load(server, algorithm))
+    check_refused("is damaged or cut short", lambda: fsl.Server.load(server, algorithm))
     arrays, rest = read_archive(client)
     write_archive(client, {name: values for name, values in arrays.items() if name != "held"}, rest)
-    refused(
+    check_refused(
         "does not hold a client: .*its held must be", lambda: fsl.Client.load(client, algorithm)
     )
