@@ -20,6 +20,7 @@ MODULES = [
     "state",
     "live",
     "measure",
+    "stages",
     "draws",
 ]
 SHARED = "fedsuplin_ext.shared"  # what Cython needs for arrays, compiled once, not in every module
@@ -59,7 +60,9 @@ extensions = [
         include_dirs=["ext/fedsuplin_ext"],
         define_macros=PLAIN,
         depends=[
+            *glob("ext/fedsuplin_ext/proofs*.h"),
             "ext/fedsuplin_ext/kernels.h",
+            "ext/fedsuplin_ext/ticks.h",
             *glob(f"ext/fedsuplin_ext/{BODIES.get(name, name)}_*.h"),
         ],
         # Contexts must be the same bits on every CPU: no fused multiply-adds where they are drawn.

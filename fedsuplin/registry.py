@@ -137,24 +137,29 @@ class Registry:
             if self._loaded:
                 return
             self._loaded = True
-            for entry_point in self._sort_entry_points():
-                self._load_one(entry_point)
+            for entry_point, package in self._sort_entry_points():
+                self._load_one(entry_point, package)
         for source in self._sources:  # after all are loaded: a warning may be an exception
             if source.error:
                 warnings.warn(f"{source} was left out: {source.error}", PluginWarning, stacklevel=2)
 
-    def _sort_entry_points(self) -> list[Any]:
-        """Return the entry points: ours first, so that no other takes a built-in's name."""
+    def _sort_entry_points(self) -> list[tuple[Any, tuple[str, str]]]:
+        """Return the entry points with their packages: ours first, so that it has its names."""
+        found = list(self._entry_points())
+        # Entry points of one package share its distribution, which reads a file for each answer.
+        distributions = {id(getattr(each, "dist", None)): each for each in found}
+        packages = {key: find_package(each) for key, each in distributions.items()}
 
-        def sort_key(entry_point: Any) -> tuple[bool, str, str]:
-            package = find_package(entry_point)[0]
+        def sort_key(pair: tuple[Any, tuple[str, str]]) -> tuple[bool, str, str]:
+            entry_point, (package, _) = pair
             return package != "fedsuplin", package, entry_point.name
 
-        return sorted(self._entry_points(), key=sort_key)
+        pairs = [(each, packages[id(getattr(each, "dist", None))]) for each in found]
+        return sorted(pairs, key=sort_key)
 
-    def _load_one(self, entry_point: Any) -> None:
-        """Load one entry point, and record what it registered or why it failed."""
-        source = Source(entry_point.name, *find_package(entry_point))
+    def _load_one(self, entry_point: Any, package: tuple[str, str]) -> None:
+        """Load one entry point of a package, and record what it registered or why it failed."""
+        source = Source(entry_point.name, *package)
         self._sources.append(source)
         try:
             self.add(entry_point.load(), source)

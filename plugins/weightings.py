@@ -27,6 +27,7 @@ class Unit:
     """ω = 1."""
 
     largest_weight = 1.0
+    reads_norm = False
 
     def weight(self, norm: float, sigma: float) -> float:
         """Return the weight of an observation."""

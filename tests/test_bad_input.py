@@ -402,7 +402,6 @@ def test_the_engine_itself_refuses_a_client_that_comes_twice_in_a_round():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"contexts": np.zeros((4, 3, 8))},
         {"contexts": np.zeros((4, 2, 4))},
         {"clients": np.zeros(3, np.int32)},
         {"noise": np.zeros(5)},
@@ -414,9 +413,17 @@ def test_the_engine_itself_refuses_a_client_that_comes_twice_in_a_round():
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_the_engine_itself_refuses_chunks_that_do_not_fit(changes):
+def test_chunks_that_do_not_fit_are_refused(changes):
     problem = Streams(fsl.SyntheticProblem(3, 4, 2), replaced(**changes))
     with pytest.raises(ValueError, match="do not fit 4 rounds of 4 arms in dimension 3"):
+        fsl.run("async", problem, horizon=4)
+
+
+@pytest.mark.parametrize(("arms", "more"), [(8, "more"), (2, "fewer")])
+def test_contexts_of_another_number_of_arms_are_refused(arms, more):
+    contexts = np.zeros((4, 3, arms))
+    problem = Streams(fsl.SyntheticProblem(3, 4, 2), replaced(contexts=contexts))
+    with pytest.raises(InvalidInput, match=f"have {more} arms than the problem's n_arms=4"):
         fsl.run("async", problem, horizon=4)
 
 

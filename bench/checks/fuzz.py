@@ -409,7 +409,7 @@ def chunk_of(r):
     given = some_chunk(r)
     chunk = Chunk.of(**given)
     n, n_arms, dim = np.shape(given["contexts"])
-    require(chunk.contexts.shape == (n, dim, norms.pad(n_arms)), "a chunk of another shape")
+    require(chunk.contexts.shape == (n, dim, n_arms), "a chunk of another shape")
     for name, dtype in (
         ("contexts", "f8"),
         ("clients", "i4"),
@@ -456,15 +456,7 @@ def own_stream(r):
 
 def raw_chunk(r) -> Chunk:
     """Return a chunk in the engine's layout, or nearly."""
-    contexts = array(r, (HORIZON, DIM, LANES))
-    if (
-        isinstance(contexts, np.ndarray)
-        and contexts.ndim == 3
-        and contexts.dtype == float
-        and contexts.flags.writeable
-        and r.random() < 0.9
-    ):
-        contexts[:, :, ARMS:] = 0
+    contexts = array(r, (HORIZON, DIM, ARMS))
     by_theta = r.random() < 0.5
     given = {"contexts": contexts, "clients": array(r, (HORIZON,), "i4", CLIENTS)}
     given |= {
@@ -472,9 +464,9 @@ def raw_chunk(r) -> Chunk:
         "sigma": np.abs(good(r, (HORIZON,))) if r.random() < 0.8 else array(r, (HORIZON,)),
     }
     given |= {"theta": maybe(r, 0.95 if by_theta else 0.05, lambda: array(r, (DIM,)))}
-    given |= {"rewards": maybe(r, 0.05 if by_theta else 0.95, lambda: array(r, (HORIZON, LANES)))}
-    given |= {"corruption": maybe(r, 0.1, lambda: array(r, (HORIZON, LANES)))}
-    return Chunk(**given, mask=maybe(r, 0.2, lambda: array(r, (HORIZON, LANES), "u1", 2)))
+    given |= {"rewards": maybe(r, 0.05 if by_theta else 0.95, lambda: array(r, (HORIZON, ARMS)))}
+    given |= {"corruption": maybe(r, 0.1, lambda: array(r, (HORIZON, ARMS)))}
+    return Chunk(**given, mask=maybe(r, 0.2, lambda: array(r, (HORIZON, ARMS), "u1", 2)))
 
 
 @mark_public
@@ -834,7 +826,7 @@ def pack(r):
 
 @mark_compiled
 def mean_rewards(r):
-    contexts, theta = array(r, (4, DIM, LANES)), array(r, (DIM,))
+    contexts, theta = array(r, (4, DIM, ARMS)), array(r, (DIM,))
     kernels = (
         r.choice([None, "generic", *norms.available()]) if r.random() < 0.95 else r.choice(JUNK)
     )
@@ -875,11 +867,11 @@ def permutation(r):
 @mark_compiled
 def source(r):
     d, n_arms = number(r, DIM), number(r, ARMS)
-    made = ContextSource(np.random.SeedSequence(1), d, n_arms, r.choice([None, False, True]))
+    made = ContextSource(np.random.SeedSequence(1), d, n_arms, r.choice([None, "generic", "mmx"]))
     for _ in range(2):
         kind = r.randrange(3)
         if kind == 0:
-            out, lengths = array(r, (4, DIM, LANES)), maybe(r, 0.5, lambda: array(r, (4, ARMS)))
+            out, lengths = array(r, (4, DIM, ARMS)), maybe(r, 0.5, lambda: array(r, (4, ARMS)))
             with contextlib.suppress(*PLAIN):
                 made.fill(out, lengths)
                 require(
@@ -993,24 +985,29 @@ def live(r):
     eye = np.eye(DIM)
     for _ in range(r.randrange(1, 6)):
         layer = r.randrange(n_layers) if r.random() < 0.9 else number(r, -1)
-        kind = r.randrange(6)
+        kind = r.randrange(7)
         with contextlib.suppress(*PLAIN):
             if kind == 0:
                 engine.select(
-                    array(r, (DIM, LANES)), maybe(r, 0.3, lambda: array(r, (LANES,), "u1", 2))
+                    array(r, (ARMS, DIM)), maybe(r, 0.3, lambda: array(r, (ARMS,), "u1", 2))
                 )
+                engine.context(layer)
             elif kind == 1:
                 engine.learn_from(array(r, (DIM,)), layer, number(r, 0.3), number(r, 0.1))
             elif kind == 2:
-                engine.learn_again(array(r, (DIM,)), layer, number(r, 1.0), number(r, 0.3))
+                engine.select_plain(
+                    array(r, (ARMS, DIM)), maybe(r, 0.3, lambda: array(r, (ARMS,), "?", 2))
+                )
             elif kind == 3:
                 engine.receive(
-                    layer,
-                    array(r, (DIM, DIM)) if r.random() < 0.5 else eye,
-                    array(r, (DIM,)),
-                    r.random() < 0.5,
+                    *update(r, layer),
+                    [layer] if r.random() < 0.5 else (),
+                    [(layer, array(r, (DIM,)), number(r, 1.0), number(r, 0.3))],
                 )
             elif kind == 4:
+                gram = array(r, (DIM, DIM)) if r.random() < 0.5 else eye
+                engine.replace(layer, gram, array(r, (DIM,)))
+            elif kind == 5:
                 engine.add(
                     [update(r, layer) for _ in range(2)] if r.random() < 0.9 else r.choice(JUNK)
                 )

@@ -1,7 +1,7 @@
 /* The C of the core by itself, for compilers and CPUs that have no Python here.
  *
- * bench/checks/portable compiles and runs it, and tests/ext/test_plain_kernels.py loads its plain
- * form beside the usual build. As a program it prints the first normals of one fixed state, whose
+ * bench/checks/portable compiles and runs it, and tests/ext/test_plain_kernels.py loads both its
+ * plain and its usual form. As a program it prints the first normals of one fixed state, whose
  * bits must be the same everywhere, and checks each set of kernels against simple loops.
  */
 #include <stdio.h>
@@ -16,34 +16,41 @@
 #endif
 
 EXPORT const fsl_kernel_set *portable_kernels(const char *name);
-EXPORT int portable_wide(void);
-EXPORT void portable_normals(int wide, uint64_t *state, double *out, ptrdiff_t n);
-EXPORT void portable_scale_columns(int wide, const double *raw, const double *lengths, int d,
-                                   int n_arms, int lanes, double *out);
-EXPORT uint64_t portable_permuted(uint64_t x, uint64_t size, int left, int right,
-                                  const uint64_t *keys, int n_keys);
+EXPORT int portable_draw_sets(void);
+EXPORT void portable_normals(uint64_t *state, double *out, ptrdiff_t n);
+EXPORT void portable_scale_columns(const double *raw, const double *lengths, int d, int n_arms,
+                                   double *out);
+EXPORT void portable_permute(uint64_t start, ptrdiff_t n, uint64_t size, int left, int right,
+                             const uint64_t *keys, int64_t *out);
 
 const fsl_kernel_set *portable_kernels(const char *name) { return fsl_kernels_named(name); }
-int portable_wide(void) { return fsl_draws_wide(); }
-void portable_normals(int wide, uint64_t *state, double *out, ptrdiff_t n)
+static const char *const DRAWS[] = {"generic", "avx2", "split512", "avx512"};
+int portable_draw_sets(void)
 {
-    fsl_normals(wide, state, out, n);
+    int found = 0;
+    for (int i = 0; i < 4; i++)
+        found += fsl_draws_named(DRAWS[i]) != NULL;
+    return found;
 }
-void portable_scale_columns(int wide, const double *raw, const double *lengths, int d, int n_arms,
-                            int lanes, double *out)
+void portable_normals(uint64_t *state, double *out, ptrdiff_t n)
 {
-    fsl_scale_columns(wide, raw, lengths, d, n_arms, lanes, out);
+    fsl_draws_named("generic")->normals(state, out, n);
 }
-uint64_t portable_permuted(uint64_t x, uint64_t size, int left, int right, const uint64_t *keys,
-                           int n_keys)
+void portable_scale_columns(const double *raw, const double *lengths, int d, int n_arms,
+                            double *out)
 {
-    return fsl_permuted(x, size, left, right, keys, n_keys);
+    fsl_draws_named("generic")->scale_columns(raw, lengths, d, n_arms, out);
+}
+void portable_permute(uint64_t start, ptrdiff_t n, uint64_t size, int left, int right,
+                      const uint64_t *keys, int64_t *out)
+{
+    fsl_permute(start, n, size, left, right, keys, out);
 }
 
 #define NORMALS 4096
 #define D 13
 #define LD 16
-#define LANES 12
+#define LANES 24 /* a multiple of the lanes of every set */
 
 /* FNV-1a over the bits of the numbers: one word that differs where any bit does. */
 static uint64_t fingerprint(const double *numbers, int n)
@@ -58,7 +65,7 @@ static uint64_t fingerprint(const double *numbers, int n)
     return hash;
 }
 
-static void draw(int wide, double *out)
+static void draw(int set, double *out)
 {
     uint64_t state[4 * FSL_STREAMS], x = 0;
     for (int k = 0; k < 4 * FSL_STREAMS; k++) { /* SplitMix64 */
@@ -67,7 +74,7 @@ static void draw(int wide, double *out)
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
         state[k] = z ^ (z >> 31);
     }
-    fsl_normals(wide, state, out, NORMALS);
+    fsl_draws_named(DRAWS[set])->normals(state, out, NORMALS);
 }
 
 static double worst(double found, double expected, double so_far)
@@ -125,15 +132,17 @@ static double difference(const fsl_kernel_set *k, const double *numbers)
 int main(void)
 {
     static double normals[NORMALS];
-    static const char *const names[] = {"generic", "avx2"};
+    static const char *const names[] = {"generic", "avx2", "split512", "avx512"};
     int failed = 0;
-    for (int wide = 0; wide <= fsl_draws_wide(); wide++) {
-        draw(wide, normals);
-        printf("%s draws %08x%08x, the first %a\n", wide ? "wide" : "generic",
+    for (int set = 0; set < 4; set++) {
+        if (fsl_draws_named(DRAWS[set]) == NULL)
+            continue;
+        draw(set, normals);
+        printf("%s draws %08x%08x, the first %a\n", DRAWS[set],
                (unsigned)(fingerprint(normals, NORMALS) >> 32),
                (unsigned)fingerprint(normals, NORMALS), normals[0]);
     }
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const fsl_kernel_set *k = fsl_kernels_named(names[i]);
         const double off = k ? difference(k, normals) : 0.0;
         if (k)

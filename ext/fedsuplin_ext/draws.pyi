@@ -4,6 +4,9 @@ from numpy.typing import NDArray
 __all__ = ["keyed_permutation"]
 
 STATE_WORDS: int
+ORDER: tuple[str, ...]
+
+def available() -> list[str]: ...
 
 class ContextSource:
     def __init__(
@@ -11,13 +14,15 @@ class ContextSource:
         seed: np.random.SeedSequence,
         d: int,
         n_arms: int,
-        wide: bool | None = None,
+        kernels: str | None = None,
     ) -> None: ...
     def fill(
         self,
         out: NDArray[np.float64],
         lengths: NDArray[np.float64] | None = None,
     ) -> None: ...
+    @property
+    def kernels(self) -> str: ...
     @property
     def position(self) -> NDArray[np.uint64]: ...
     @position.setter

@@ -1,6 +1,6 @@
 /* Standard normals in whole vectors. draws_dispatch.h includes this file once for each instruction
- * set (FSL_SUFFIX, FSL_WIDTH, FSL_TARGET), which is why it has no include guard. It is compiled
- * without fused multiply-adds, so that every set gives the same bits.
+ * set (FSL_SUFFIX, FSL_NAME, FSL_WIDTH, FSL_TARGET), which is why it has no include guard. It is
+ * compiled without fused multiply-adds, so that every set gives the same bits.
  *
  * FSL_STREAMS generators xoshiro256+ run side by side. Each step takes one number u and one v from
  * each, and makes two normals of them (Box and Muller): √(−2 ln u)·cos 2πv and √(−2 ln u)·sin 2πv.
@@ -132,37 +132,98 @@ static FSL_TARGET void FN(normals)(uint64_t *state, double *out, ptrdiff_t n)
     }
 }
 
-/* Arms a..a+N−1: each column of `raw` (d × n_arms) scaled to length 1, or to lengths[a], into `out`
- * (d × lanes). */
-INLINE void FN(scale_block)(const double *raw, const double *lengths, int d, int n_arms, int lanes,
-                            double *out, const int N)
+/* Scale V·N neighbouring columns of `raw` (d × n_arms) to length 1, or to their `lengths`, into
+ * `out` of the same shape, with vectors of N columns. V sums run side by side, so that no addition
+ * waits for the one before it. Each column is summed from its first row to its last, whatever N
+ * and V. */
+#define SCALE_BLOCK(N, VECTOR)                                                                     \
+    INLINE void FN(scale_by_##N)(const double *raw, const double *lengths, int d, int n_arms,      \
+                                 double *out, const int V)                                         \
+    {                                                                                              \
+        VECTOR sum[4], factor[4];                                                                  \
+        for (int v = 0; v < V; v++)                                                                \
+            sum[v] = *(const VECTOR *)(raw + v * N) * *(const VECTOR *)(raw + v * N);              \
+        for (ptrdiff_t i = 1; i < d; i++)                                                          \
+            for (int v = 0; v < V; v++) {                                                          \
+                const VECTOR x = *(const VECTOR *)(raw + i * n_arms + v * N);                      \
+                sum[v] += x * x;                                                                   \
+            }                                                                                      \
+        for (int v = 0; v < V; v++) {                                                              \
+            double each[N], scaled[N];                                                             \
+            memcpy(each, sum + v, sizeof each);                                                    \
+            for (int e = 0; e < N; e++) {                                                          \
+                const double root = sqrt(each[e]), length = lengths ? lengths[v * N + e] : 1.0;    \
+                /* 0: a u of 1, once in 2^52, gives normals of 0 */                                \
+                scaled[e] = each[e] > 0.0 ? length / root : 0.0;                                   \
+            }                                                                                      \
+            memcpy(factor + v, scaled, sizeof scaled);                                             \
+        }                                                                                          \
+        for (ptrdiff_t i = 0; i < d; i++)                                                          \
+            for (int v = 0; v < V; v++)                                                            \
+                *(VECTOR *)(out + i * n_arms + v * N) =                                            \
+                    *(const VECTOR *)(raw + i * n_arms + v * N) * factor[v];                       \
+    }                                                                                              \
+    /* All columns, of which there are at least N. The last vector begins where it ends with the   \
+     * last column: the columns that it shares with its neighbour get the same numbers twice. */   \
+    INLINE void FN(scale_all_by_##N)(const double *FSL_RESTRICT raw,                               \
+                                     const double *FSL_RESTRICT lengths, int d, int n_arms,        \
+                                     double *FSL_RESTRICT out)                                     \
+    {                                                                                              \
+        for (int a = 0; a < n_arms;) {                                                             \
+            const int left = n_arms - a, V = left / N < 4 ? left / N : 4;                          \
+            if (V == 0)                                                                            \
+                a = n_arms - N;                                                                    \
+            const double *const from = raw + a, *const length = lengths ? lengths + a : lengths;   \
+            if (V == 4)                                                                            \
+                FN(scale_by_##N)(from, length, d, n_arms, out + a, 4);                             \
+            else if (V == 3)                                                                       \
+                FN(scale_by_##N)(from, length, d, n_arms, out + a, 3);                             \
+            else if (V == 2)                                                                       \
+                FN(scale_by_##N)(from, length, d, n_arms, out + a, 2);                             \
+            else                                                                                   \
+                FN(scale_by_##N)(from, length, d, n_arms, out + a, 1);                             \
+            a += V ? V * N : N;                                                                    \
+        }                                                                                          \
+    }
+
+#if FSL_WIDTH >= 8
+SCALE_BLOCK(8, REAL)
+#endif
+#if FSL_WIDTH >= 4
+SCALE_BLOCK(4, fsl_four)
+#endif
+#if FSL_WIDTH >= 2
+SCALE_BLOCK(2, fsl_two)
+#endif
+SCALE_BLOCK(1, double)
+
+static FSL_TARGET void FN(scale_columns)(const double *raw, const double *lengths, int d,
+                                         int n_arms, double *out)
 {
-    double sum[4] = {0.0, 0.0, 0.0, 0.0}, factor[4];
-    for (int i = 0; i < d; i++)
-        for (int l = 0; l < N; l++)
-            sum[l] += raw[i * n_arms + l] * raw[i * n_arms + l];
-    for (int l = 0; l < N; l++)
-        /* 0: a u of 1, once in 2^52, gives normals of 0 */
-        factor[l] = sum[l] > 0.0 ? (lengths ? lengths[l] : 1.0) / sqrt(sum[l]) : 0.0;
-    for (int i = 0; i < d; i++)
-        for (int l = 0; l < N; l++)
-            out[i * lanes + l] = raw[i * n_arms + l] * factor[l];
+#if FSL_WIDTH >= 8
+    if (n_arms >= 8) {
+        FN(scale_all_by_8)(raw, lengths, d, n_arms, out);
+        return;
+    }
+#endif
+#if FSL_WIDTH >= 4
+    if (n_arms >= 4) {
+        FN(scale_all_by_4)(raw, lengths, d, n_arms, out);
+        return;
+    }
+#endif
+#if FSL_WIDTH >= 2
+    if (n_arms >= 2) {
+        FN(scale_all_by_2)(raw, lengths, d, n_arms, out);
+        return;
+    }
+#endif
+    FN(scale_all_by_1)(raw, lengths, d, n_arms, out);
 }
 
-static FSL_TARGET void FN(scale_columns)(const double *FSL_RESTRICT raw,
-                                         const double *FSL_RESTRICT lengths, int d, int n_arms,
-                                         int lanes, double *FSL_RESTRICT out)
-{
-    int a = 0;
-    for (; a + 4 <= n_arms; a += 4)
-        FN(scale_block)(raw + a, lengths ? lengths + a : lengths, d, n_arms, lanes, out + a, 4);
-    for (; a < n_arms; a++)
-        FN(scale_block)(raw + a, lengths ? lengths + a : lengths, d, n_arms, lanes, out + a, 1);
-    for (; a < lanes; a++)
-        for (int i = 0; i < d; i++)
-            out[i * lanes + a] = 0.0;
-}
+static const fsl_draw_set FN(draws) = {FSL_NAME, FN(normals), FN(scale_columns)};
 
+#undef SCALE_BLOCK
 #undef FSL_JOIN_
 #undef FSL_JOIN
 #undef FN
@@ -171,5 +232,6 @@ static FSL_TARGET void FN(scale_columns)(const double *FSL_RESTRICT raw,
 #undef W
 #undef INLINE
 #undef FSL_SUFFIX
+#undef FSL_NAME
 #undef FSL_WIDTH
 #undef FSL_TARGET

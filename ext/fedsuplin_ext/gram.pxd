@@ -8,7 +8,13 @@ cdef int observe(
     double weight, double reward,
 ) noexcept nogil
 cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil
-cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil
+cdef void copy_sums(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil
+cdef void hand_over(Work* w, Snapshot* into, Snapshot* source) noexcept nogil
+cdef int copy_gram(
+    Work* w, const Snapshot* held, double* gram, double* log_det
+) noexcept nogil
+cdef const double* delta_moment_of(Work* w, const Pending* p) noexcept nogil
+cdef int merge(Work* w, Snapshot* into, Snapshot* server, const Pending* p) noexcept nogil
 cdef void add_delta(Work* w, double* gram, const Pending* p) noexcept nogil
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil
 cdef int settle(Work* w, Snapshot* s) noexcept nogil

@@ -4,6 +4,12 @@ Few observations are cheaper as vectors than as matrices, and most uploads hold 
 begins as a list of vectors and becomes a matrix only when the list is full. The inverse of an eager
 client, which decides from its own inverse, is a matrix from the first observation on.
 
+The server's newest snapshot has A; an older one that lazy clients still hold has only P. A client
+that must factorise A+ΔA on top of such a snapshot takes A = P⁻¹. That costs no digits that count:
+P A = I + E with ‖E‖ ≈ d·ε·κ for either matrix as the inverse of the other, so the sum of both
+errors is at most twice the error of any factorisation here, and `check_precision`, which is the
+same for A and P exchanged, refuses what has too few digits.
+
 An inverse follows by rank-one steps. It is factorised anew every `refresh` steps, which bounds its
 drift, and the drift is measured each time. A step after which a direction is known much better than
 before cancels digits of the inverse; after such a step it is factorised at once.
@@ -16,7 +22,8 @@ with enough digits. The symbols are explained in structs.pxd.
 from libc.math cimport fabs, isfinite, log, log1p, sqrt
 from libc.string cimport memcpy, memset
 
-from fedsuplin_ext.structs cimport QUIET, TOO_LARGE, UNKNOWN
+from fedsuplin_ext.pool cimport list_capacity, place, take_sums
+from fedsuplin_ext.structs cimport LOUD, MATRICES, TOO_LARGE, UNKNOWN
 
 cdef int NOT_DEFINITE = 1            # returned where no single pivot failed
 cdef double ROUNDING = 1e-15
@@ -105,9 +112,10 @@ cdef int observe(
     cdef ptrdiff_t i
     cdef double root = sqrt(weight), gain
     cdef int info = 0
+    make_room(w, held, p)
     for i in range(w.ld):
         w.v[i] = root * x[i]
-        p.delta_moment[i] += root * reward * w.v[i]
+    add_reward(w, p, root * reward)
     if not p.own and (w.eager or p.n == w.keep):
         form_inverse(w, held, p)
     if not p.dense and p.n == w.keep:
@@ -122,9 +130,45 @@ cdef int observe(
     if w.eager and info == 0:
         client_theta(w, held, p)
     if info == 0 and fabs(weight * reward) > HUGE:  # P only shrinks: nothing else can overflow
-        if not is_finite(w, p.delta_moment) or (w.eager and not is_finite(w, p.theta)):
+        if not is_finite(w, delta_moment_of(w, p)) or (w.eager and not is_finite(w, p.theta)):
             info = TOO_LARGE
     return info
+
+
+cdef void make_room(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
+    """Make room for one more observation in the list, or for matrices where it is full.
+
+    The second observation needs the u of the first, which was not kept.
+    """
+    if p.size != MATRICES and p.n == list_capacity(w.store, p.size):
+        place(w.store, p, MATRICES if p.n == w.keep else p.size + 1)
+    if p.n == 1 and not p.own:
+        memcpy(w.v, p.delta, w.ld * sizeof(double))
+        w.k.matvec(held.inverse, w.ld, w.v, w.d, w.y)
+        deflate(w)
+        memcpy(p.inverse, w.u, w.ld * sizeof(double))
+
+
+cdef void add_reward(Work* w, Pending* p, double coefficient) noexcept nogil:
+    """Δb += c v, or one more c; v is read from the workspace."""
+    cdef ptrdiff_t i
+    if p.size != MATRICES:
+        p.delta_moment[p.n] = coefficient
+        return
+    for i in range(w.ld):
+        p.delta_moment[i] += coefficient * w.v[i]
+
+
+cdef const double* delta_moment_of(Work* w, const Pending* p) noexcept nogil:
+    """Δb, as it is kept or as Σ c v in the workspace."""
+    cdef ptrdiff_t i, j
+    if p.size == MATRICES:
+        return p.delta_moment
+    memset(w.sum, 0, w.ld * sizeof(double))
+    for j in range(p.n):
+        for i in range(w.ld):
+            w.sum[i] += p.delta_moment[j] * p.delta[j * w.ld + i]
+    return w.sum
 
 
 cdef void form_inverse(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
@@ -167,7 +211,7 @@ cdef double step_inverse(Work* w, Pending* p, const double* Px, double root) noe
     if p.own:
         w.k.add_outer(p.inverse, p.inverse, w.ld, w.u, -1.0, w.d)
         p.age += 1
-    else:
+    elif p.n > 0:
         memcpy(p.inverse + p.n * w.ld, w.u, w.ld * sizeof(double))
     return gain
 
@@ -212,18 +256,43 @@ cdef int refresh_client(
     drift is not measured. The gain stays the sum of all steps, which keeps the digits of a small
     one, unless ln det differs from it by more than rounding.
     """
-    cdef double log_det = 0.0
-    cdef int info
-    memcpy(w.matrix, held.gram, w.d * w.ld * sizeof(double))
+    cdef double log_det = 0.0, before = 0.0
+    cdef int info = copy_gram(w, held, w.matrix, &before)
+    if info != 0:
+        return info
+    if p.size != MATRICES:
+        place(w.store, p, MATRICES)
     add_delta(w, w.matrix, p)
     if cancelled:
         info = factorise(w, w.matrix, p.inverse, &log_det)
     else:
         info = replace_inverse(w, w.matrix, p.inverse, &log_det)
-    if not fabs(log_det - held.log_det - p.gain) <= rounding(w, log_det):
-        p.gain = growth(w, log_det, held.log_det)
+    if not fabs(log_det - before - p.gain) <= rounding(w, log_det):
+        p.gain = growth(w, log_det, before)
     p.own, p.age = 1, 0
     return info
+
+
+cdef int copy_gram(
+    Work* w, const Snapshot* held, double* gram, double* log_det
+) noexcept nogil:
+    """Write A and its ln det; A is P⁻¹ where the server's next snapshot took it over."""
+    cdef ptrdiff_t i
+    cdef int info
+    if held.gram != NULL:
+        memcpy(gram, held.gram, w.d * w.ld * sizeof(double))
+        log_det[0] = held.log_det
+        return 0
+    if held.fresh:
+        memset(gram, 0, w.d * w.ld * sizeof(double))
+        for i in range(w.d):
+            gram[i * w.ld + i] = w.ridge
+        log_det[0] = 0.0
+        return 0
+    memcpy(gram, held.inverse, w.d * w.ld * sizeof(double))
+    info = w.k.invert(gram, w.ld, w.d, w.u, log_det)
+    log_det[0] = -log_det[0] - w.log_det_ridge
+    return info if info != 0 else check_precision(w, gram, held.inverse)
 
 
 cdef int rebase(Work* w, const Snapshot* held, Pending* p) noexcept nogil:
@@ -250,18 +319,15 @@ cdef void client_theta(Work* w, const Snapshot* held, Pending* p) noexcept nogil
 
 # --- the server merges ----------------------------------------------------------------------------
 
-cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p) noexcept nogil:
+cdef int merge(Work* w, Snapshot* into, Snapshot* server, const Pending* p) noexcept nogil:
     """A ← A + ΔA, b ← b + Δb, with P, θ̂ and ln det. `into` may be `server`.
 
     A short list of vectors is merged by rank-one steps, a matrix by a factorisation.
     """
-    cdef size_t size = w.d * w.ld * sizeof(double)
+    hand_over(w, into, server)
     outgrow(w, into, server)
+    add_pending(w, into, p)
     if p.dense or p.gain > STEEP:
-        if into != server:
-            memcpy(into.gram, server.gram, size)
-            memcpy(into.moment, server.moment, w.ld * sizeof(double))
-        add_pending(w, into, p)
         return settle(w, into)
     merge_vectors(w, into, server, p)
     if not isfinite(into.log_det):
@@ -273,41 +339,56 @@ cdef int merge(Work* w, Snapshot* into, const Snapshot* server, const Pending* p
     return estimate(w, into)
 
 
-cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil:
-    """Carry over the certificate of `source` to `into`, whose A is at least as large.
+cdef void hand_over(Work* w, Snapshot* into, Snapshot* source) noexcept nogil:
+    """Give `into` the A and b of `source`: the same memory, or a copy where sums are kept."""
+    if into == source:
+        return
+    if not w.keeps_sums:
+        into.gram, into.moment = source.gram, source.moment
+        source.gram = source.moment = NULL
+        return
+    copy_sums(w, into, source)
 
-    A quiet layer stays quiet; a loud one is to be examined again.
+
+cdef void copy_sums(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil:
+    """Copy A and b of `source` to `into`."""
+    take_sums(w.store, into)
+    memcpy(into.gram, source.gram, w.d * w.ld * sizeof(double))
+    memcpy(into.moment, source.moment, w.ld * sizeof(double))
+
+
+cdef void outgrow(Work* w, Snapshot* into, const Snapshot* source) noexcept nogil:
+    """Hand the certificates of `source` on to `into`, whose A is at least as large.
+
+    A loud layer is to be examined again.
     """
-    into.quiet = QUIET if source.quiet == QUIET else UNKNOWN
-    if into.quiet == QUIET and into != source:
-        into.n_spikes = source.n_spikes
-        memcpy(into.spikes, source.spikes, source.n_spikes * w.ld * sizeof(double))
+    into.fresh = 0
+    into.quiet = UNKNOWN if source.quiet == LOUD else source.quiet
+    into.panel = source.panel
 
 
 cdef void merge_vectors(
     Work* w, Snapshot* into, const Snapshot* server, const Pending* p
 ) noexcept nogil:
-    """A + Σ v vᵀ, b + Δb, P − Σ u uᵀ and ln det, by one rank-one step for each vector."""
+    """P − Σ u uᵀ and ln det, by one rank-one step for each vector."""
     cdef const Snapshot* source = server
-    cdef ptrdiff_t i, j
+    cdef ptrdiff_t j
     cdef double log_det = server.log_det
-    for i in range(w.ld):
-        into.moment[i] = server.moment[i] + p.delta_moment[i]
     for j in range(p.n):
         memcpy(w.v, p.delta + j * w.ld, w.ld * sizeof(double))
         w.k.matvec(source.inverse, w.ld, w.v, w.d, w.y)
         log_det += deflate(w)
         w.k.add_outer(into.inverse, source.inverse, w.ld, w.u, -1.0, w.d)
-        w.k.add_outer_upper(into.gram, source.gram, w.ld, w.v, 1.0, w.d)
         source = into
     into.log_det, into.age = log_det, server.age + p.n
 
 
 cdef void add_pending(Work* w, Snapshot* into, const Pending* p) noexcept nogil:
-    """A ← A + ΔA, b ← b + Δb; the inverse is left stale until `settle`."""
+    """A ← A + ΔA, b ← b + Δb; the inverse is left stale until it follows."""
+    cdef const double* delta_moment = delta_moment_of(w, p)
     cdef ptrdiff_t i
     for i in range(w.ld):
-        into.moment[i] += p.delta_moment[i]
+        into.moment[i] += delta_moment[i]
     add_delta(w, into.gram, p)
 
 

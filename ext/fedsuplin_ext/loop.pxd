@@ -2,18 +2,18 @@
 
 from fedsuplin_ext.pool cimport Pool
 from fedsuplin_ext.rules cimport Rule
-from fedsuplin_ext.structs cimport Layer, Numbers, Screen, Snapshot, Totals, Work
+from fedsuplin_ext.structs cimport Layer, Numbers, Pending, Screen, Snapshot, Totals, Work
 
 cdef struct ChunkPointers:           # a Python Chunk as the loop reads it; NULL for what it lacks
     Py_ssize_t n
-    const double* contexts           # n × d × lanes
+    const double* contexts           # n × d × K
     const int* clients               # n
     const double* theta              # the hidden θ, d (padded), or NULL when there are rewards
-    const double* rewards            # n × lanes
+    const double* rewards            # n × K
     const double* noise              # n
     const double* sigma              # n
-    const double* corruption         # n × lanes
-    const unsigned char* mask        # n × lanes
+    const double* corruption         # n × K
+    const unsigned char* mask        # n × K
 
 cdef class Engine:
     cdef Work work
@@ -21,6 +21,7 @@ cdef class Engine:
     cdef Numbers numbers
     cdef Totals totals
     cdef Pool pool
+    cdef int first_size              # of the block of a client that begins to gather
     cdef readonly Rule trigger, weighting
     cdef readonly Rule policy        # None where a compiled kernel decides
     cdef int live                    # one client of a network: it marks layers, and is synced from
@@ -44,6 +45,7 @@ cdef class Engine:
     cdef double* x                   # the arm played, ld
     cdef double* Px                  # ld
     cdef double* means               # lanes
+    cdef double* round               # d × lanes: the contexts of the last rounds of a chunk
     # of a phased policy: how often each client plays each arm, and the rewards
     cdef int together                # the phase ends for all at once, else for each client alone
     cdef long long unfinished        # clients with pulls left in their plan
@@ -69,12 +71,15 @@ cdef class Engine:
     cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh)
     cdef _make_screen(self, int n_arms)
     cdef _make_numbers(self, algorithm)
+    cdef _make_shortcuts(self, shortcuts)
     cdef _make_rules(self, rules)
     cdef _make_state(self, double ridge)
-    cdef _grow(self)
+    cdef Pool _new_pool(self)
+    cdef _set_pool(self, Pool pool)
     cdef _describe(self, const Snapshot* s)
     cdef _matrix(self, const double* start, Py_ssize_t rows)
 
+    cdef const double* view_round(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil
     cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil
     cdef int decide(
         self, int client, const double* X, const unsigned char* mask, int* layer
@@ -83,6 +88,7 @@ cdef class Engine:
     cdef int sync_one(self, int client) noexcept nogil
     cdef int push(self, int client) noexcept nogil
     cdef int upload(self, int client, int s) noexcept nogil
+    cdef int advance(self, Snapshot** holder, const Pending* p) noexcept nogil
     cdef int download(self, int client, int s) noexcept nogil
     cdef int tally(self, int client, int arm, double reward) noexcept nogil
     cdef int sync_marked(self, long long round) noexcept nogil

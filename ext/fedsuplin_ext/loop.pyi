@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from fedsuplin.contracts.stream import Chunk
 
 from .rules import Rule
 
+SHORTCUTS: tuple[str, ...]
 REFRESH: int
 FIRST_ROOM: int
 SUMS: tuple[str, ...]
@@ -26,6 +27,7 @@ class Engine:
         refresh: int = ...,
         key: int = 0,
         n_clients: int | None = None,
+        shortcuts: Collection[str] = ...,
     ) -> None: ...
     @property
     def client_regret(self) -> NDArray[np.float64]: ...
@@ -81,8 +83,9 @@ class Engine:
     def memory_used(self) -> int: ...
     @property
     def rules(self) -> dict[str, Rule]: ...
-    # Matrices, vectors, numbers and a word, by name.
+    # Matrices, vectors and numbers, by name.
     def server_layer(self, layer: int) -> dict[str, Any]: ...
+    def certificate(self, layer: int) -> dict[str, Any]: ...
     def client_layer(self, client: int, layer: int) -> dict[str, Any]: ...
 
 def whole(upper: NDArray[np.float64]) -> NDArray[np.float64]: ...

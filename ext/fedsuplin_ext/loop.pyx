@@ -8,10 +8,24 @@ import numpy as np
 
 from fedsuplin_ext.norms import aligned_zeros
 
-from libc.math cimport INFINITY, fabs, isfinite, log, sqrt
+from libc.math cimport INFINITY, NAN, fabs, isfinite, log, sqrt
+from libc.stdint cimport int32_t
 
-from fedsuplin_ext.gram cimport add_pending, growth, merge, observe, outgrow, rebase, settle
-from fedsuplin_ext.norms cimport padded, pick
+from fedsuplin_ext.certificates cimport panel_size, spikes_of, threshold
+from fedsuplin_ext.gram cimport (
+    add_pending,
+    copy_gram,
+    delta_moment_of,
+    growth,
+    hand_over,
+    merge,
+    observe,
+    outgrow,
+    rebase,
+    settle,
+)
+from fedsuplin_ext.norms cimport QuietLayer, padded, pick
+from fedsuplin_ext.pool cimport take_sums
 from fedsuplin_ext.screening cimport (
     choose_layered,
     choose_optimistic,
@@ -31,10 +45,12 @@ from fedsuplin_ext.structs cimport (
     CLIENTS,
     COMMUNICATION,
     DONE,
-    FIRST_PATIENCE,
+    KEPT,
     LAYERS,
+    MATRICES,
     MESSAGES_DOWN,
     MESSAGES_UP,
+    MOST_SPIKES,
     N_BY_PULL,
     N_COUNTS,
     N_SUMS,
@@ -43,16 +59,23 @@ from fedsuplin_ext.structs cimport (
     NOT_IN_ROUNDS,
     NOT_POSITIVE_DEFINITE,
     PHASE_OVER,
-    QUIET,
     REGRET,
     REWARD,
     TOO_LARGE,
     UNIFORM_REGRET,
+    UNKNOWN,
+    VECTORS,
+    Certificates,
     Pending,
+    Screen,
+    Spikes,
 )
 
+SHORTCUTS = ("fresh", "spikes", "proofs", "fused")  # which change no decision: screening.pyx
+FIRST_PATIENCE = 16  # decisions without a wide arm before a certificate is sought
+FIRST_PANEL_PATIENCE = 8
+NEVER = 1 << 30
 REFRESH = 256  # rank-one steps between factorisations: few enough to bound the drift, and cheap
-FIRST_ROOM = 8 << 20  # bytes of snapshots and pending memory at the start, at most
 
 # The columns of a result, in the order of their enums in structs.pxd.
 SUMS = ("regret", "uniform_regret", "reward")
@@ -70,10 +93,11 @@ cdef class Engine:
     """A server and its clients. `play` plays a chunk of rounds; the rest reports the state."""
 
     def __init__(
-        self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0, n_clients=None
+        self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0, n_clients=None,
+        shortcuts=SHORTCUTS,
     ):
         cdef int d = algorithm.dim
-        cdef ptrdiff_t ld = padded(d)
+        cdef ptrdiff_t ld = padded(pick(kernels), d)
         self.memory = []
         self.n_clients = algorithm.n_clients if n_clients is None else n_clients
         self.is_layered = algorithm.kernel == "layered"
@@ -86,6 +110,7 @@ cdef class Engine:
         self._make_work(d, ld, not algorithm.lazy, algorithm.setting.ridge, kernels, refresh)
         self._make_screen(algorithm.n_arms)
         self._make_numbers(algorithm)
+        self._make_shortcuts(shortcuts)
         self._make_rules(algorithm.rules)
         self._make_state(algorithm.setting.ridge)
         self.record_into(None, None, None)
@@ -109,23 +134,28 @@ cdef class Engine:
     cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh):
         self.work.d, self.work.ld, self.work.eager, self.work.refresh = d, ld, eager, refresh
         self.work.keep = max(1, d // 2)
-        self.work.log_det_ridge = d * log(ridge)
+        self.work.keeps_sums = eager or self.pushes
+        self.first_size = MATRICES if self.work.keeps_sums else VECTORS
+        self.work.ridge, self.work.log_det_ridge = ridge, d * log(ridge)
         self.work.k = pick(kernels)
         self.work.matrix, self.work.second_matrix = self._doubles(d * ld), self._doubles(d * ld)
         self.work.v, self.work.y = self._doubles(ld), self._doubles(ld)
-        self.work.u = self._doubles(ld)
+        self.work.u, self.work.sum = self._doubles(ld), self._doubles(ld)
         self.work.zero, self.work.drift = self._doubles(ld), 0.0
         self.x, self.Px = self._doubles(ld), self._doubles(ld)
 
     cdef _make_screen(self, int n_arms):
-        cdef ptrdiff_t lanes = padded(n_arms)
-        self.screen.n_arms, self.screen.lanes = n_arms, <int>lanes
+        cdef ptrdiff_t a, lanes = padded(self.work.k, n_arms)
+        self.screen.n_arms, self.screen.lanes, self.screen.round_stride = n_arms, <int>lanes, lanes
         self.screen.estimate, self.screen.width = self._doubles(lanes), self._doubles(lanes)
-        self.screen.out = self._doubles(lanes)
+        self.screen.out, self.screen.everyone = self._doubles(lanes), self._doubles(lanes)
+        for a in range(n_arms, lanes):
+            self.screen.everyone[a] = -INFINITY
+        self.screen.moved = 1
         self.screen.columns = self._doubles(self.work.d * lanes)
-        self.screen.spike, self.screen.spikes = self._doubles(lanes), self._doubles(lanes)
         self.screen.arm, self.screen.source = <int*>self._doubles(lanes), <int*>self._doubles(lanes)
         self.means = self._doubles(lanes)
+        self.round = self._doubles(self.work.d * lanes)
 
     cdef _make_numbers(self, algorithm):
         cdef int s, n = algorithm.n_layers
@@ -135,9 +165,33 @@ cdef class Engine:
             radii[s], targets[s] = algorithm.radii[s], algorithm.target_widths[s]
         self.numbers.n_layers, self.numbers.radii, self.numbers.targets = n, radii, targets
         self.numbers.growth_scale, self.numbers.growth_offset = algorithm.radius_growth
-        self.screen.calm, self.screen.patience = <int*>self._doubles(n), <int*>self._doubles(n)
+
+    cdef _make_shortcuts(self, shortcuts):
+        """Make room for certificates and for the products of several layers."""
+        cdef int n = self.numbers.n_layers, d = self.work.d, lanes = self.screen.lanes, s, i
+        cdef int to = self.work.k.proofs.lanes, rows = n * (1 + MOST_SPIKES) + 1
+        cdef Screen* screen = &self.screen
+        cdef Certificates* c
+        screen.fresh, screen.fused = "fresh" in shortcuts, "fused" in shortcuts
+        screen.proofs = "proofs" in shortcuts
+        screen.reached = n - 1
+        screen.vectors = <const double**>self._doubles(rows)
+        screen.products = self._doubles(rows * lanes)
+        screen.quiet = <QuietLayer*>self._bytes(n * sizeof(QuietLayer))
+        screen.layer_of = <int*>self._doubles(n)
+        to = (lanes + to - 1) // to * to
+        screen.pairs = <int32_t*>self._doubles((d + 3) * to // 2)
+        screen.singles = <float*>self._doubles((d + 3) * to // 2 + to)
+        screen.form = <float*>self._doubles(to)
+        screen.certificates = <Certificates*>self._bytes(n * sizeof(Certificates))
         for s in range(n):
-            self.screen.patience[s] = FIRST_PATIENCE
+            c = screen.certificates + s
+            c.tau = threshold(&self.numbers, s)
+            c.patience = FIRST_PATIENCE if "spikes" in shortcuts else NEVER
+            c.panel_patience = FIRST_PANEL_PATIENCE
+            for i in range(KEPT):
+                c.spikes[i].directions = self._doubles(MOST_SPIKES * self.work.ld)
+                c.panels[i].pairs = <int32_t*>self._doubles((panel_size(d) + 1) // 2)
 
     cdef _make_rules(self, rules):
         """Take the algorithm's rules with fresh state, and make the arrays that a policy reads."""
@@ -169,10 +223,12 @@ cdef class Engine:
         self.since = <long long*>self._doubles(self.n_clients)
         self.last_sync = <long long*>self._doubles(n_layers)
         self.marked = self._bytes(n_layers)
-        self.pool = Pool(d, self.work.ld)
-        self._grow()
+        self._set_pool(self._new_pool())
+        self.pool.grow_where_short()
         for s in range(n_layers):
             self.server[s] = self.pool.take_snapshot()
+            self.server[s].fresh = 1
+            take_sums(self.work.store, self.server[s])
             for i in range(d):
                 self.server[s].gram[i * self.work.ld + i] = ridge
                 self.server[s].inverse[i * self.work.ld + i] = 1 / ridge
@@ -180,13 +236,20 @@ cdef class Engine:
                 self.layers[client * n_layers + s].held = self.server[s]
             self.server[s].refs += self.n_clients
 
-    cdef _grow(self):
-        """Make room for at least one more pull: about as much again, but not more than all need."""
-        cdef Py_ssize_t n_layers = self.numbers.n_layers
-        cdef Py_ssize_t each = 2 * 8 * (self.work.d + 1) * self.work.ld
-        cdef Py_ssize_t budget = max(<Py_ssize_t>FIRST_ROOM, self.pool.bytes) // (2 * each)
-        cdef Py_ssize_t most = (self.n_clients + 2) * n_layers
-        self.pool.grow(max(2 * n_layers + 1, min(budget, most)), max(1, min(budget, most)))
+    cdef Pool _new_pool(self):
+        """An empty pool for this engine.
+
+        One pull needs two Pendings at most; a live client stages those of all layers at once.
+        """
+        cdef int n_layers = self.numbers.n_layers
+        return Pool(
+            self.work.d, self.work.ld, self.work.keep, self.n_clients, n_layers,
+            n_layers + 2 if self.live else 2,
+        )
+
+    cdef _set_pool(self, Pool pool):
+        """Take memory from this pool."""
+        self.pool, self.work.store = pool, &pool.store
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -252,10 +315,7 @@ cdef class Engine:
             with nogil:
                 status = DONE
                 while t < c.n:
-                    if (
-                        self.pool.snapshots_left <= 2 * self.numbers.n_layers
-                        or self.pool.pending_left < 1
-                    ):
+                    if self.work.store.n_short > 0:
                         status = NEEDS_ROOM
                         break
                     status = self.play_one(&c, t)
@@ -263,14 +323,14 @@ cdef class Engine:
                     if status != DONE:
                         break
             if status == NEEDS_ROOM:
-                self._grow()
+                self.pool.grow_where_short()
         return STATUS[status], t
 
     def _check_shapes(self, chunk):
         """Raise unless the arrays of a chunk fit the engine and each other."""
-        n, d, lanes = chunk.contexts.shape
+        n, d, n_arms = chunk.contexts.shape
         shapes = dict.fromkeys(("clients", "noise", "sigma"), (n,))
-        shapes |= dict.fromkeys(("rewards", "corruption", "mask"), (n, lanes))
+        shapes |= dict.fromkeys(("rewards", "corruption", "mask"), (n, n_arms))
         needed = ("clients", "noise", "sigma")
         arrays = {name: getattr(chunk, name) for name in shapes}
         wrong = [
@@ -283,7 +343,7 @@ cdef class Engine:
                 raise ValueError(
                     f"the chunk's {name} must begin at a multiple of its numbers' size: pass a copy"
                 )
-        if (d, lanes) != (self.work.d, self.screen.lanes):
+        if (d, n_arms) != (self.work.d, self.screen.n_arms):
             wrong.append("contexts")
         too_short = chunk.theta is not None and len(chunk.theta) < d
         if too_short or (chunk.theta is None) == (chunk.rewards is None):
@@ -294,31 +354,54 @@ cdef class Engine:
                 f"{self.screen.n_arms} arms in dimension {self.work.d}"
             )
 
+    cdef const double* view_round(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil:
+        """The contexts of round t, in rows that the kernels may read a whole vector at a time.
+
+        A vector that ends behind the last arm has arms of the next row in it. Nothing reads these
+        lanes: they are out, like padding. Behind the last rows of a chunk there is nothing, so
+        these rounds are copied.
+        """
+        cdef ptrdiff_t K = self.screen.n_arms, lanes = self.screen.lanes, size = self.work.d * K
+        cdef const double* X = c.contexts + t * size
+        self.screen.round_stride = K
+        if (c.n - 1 - t) * size >= lanes - K:
+            return X
+        self.screen.round_stride = lanes
+        self.work.k.pad(X, <int>K, self.work.d, <int>lanes, self.round)
+        return self.round
+
     cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil:
         """Play round t of a chunk; returns a Status."""
-        cdef int lanes = self.screen.lanes, client = c.clients[t], layer = 0, arm, i, status
-        cdef const double* X = c.contexts + t * self.work.d * lanes
+        cdef int client = c.clients[t], layer = 0, arm, i, status
+        cdef Py_ssize_t n_arms = self.screen.n_arms
+        cdef const double* X = self.view_round(c, t)
+        cdef ptrdiff_t stride = self.screen.round_stride
         cdef const double* means = self.means
-        cdef const unsigned char* mask = c.mask + t * lanes if c.mask != NULL else NULL
+        cdef const unsigned char* mask = c.mask + t * n_arms if c.mask != NULL else NULL
         cdef double best, mean, reward, corruption
         if client < 0 or client >= self.n_clients:
             return BAD_CLIENT
         if self.sync_all and self.since[client] > self.totals.pulls // self.n_clients:
             return NOT_IN_ROUNDS
 
+        self.screen.hidden, self.screen.means = c.theta, NULL
         arm = self.decide(client, X, mask, &layer)
         if arm < 0:
             return BAD_CHOICE if arm == BAD_ARM else NOT_FINITE
 
         # The reward, and the expected rewards of the best arm and of uniform random play.
-        if c.theta != NULL:
-            self.work.k.estimates(c.theta, X, lanes, self.work.d, lanes, self.means)
+        if self.screen.means != NULL:
+            means = self.screen.means
+        elif c.theta != NULL:
+            self.work.k.estimates(
+                c.theta, X, stride, self.work.d, self.screen.lanes, self.means
+            )
         else:
-            means = c.rewards + t * lanes
+            means = c.rewards + t * n_arms
         best_and_mean(means, mask, self.screen.n_arms, &best, &mean)
         corruption = 0.0
         if c.corruption != NULL:
-            corruption = c.corruption[t * lanes + arm]
+            corruption = c.corruption[t * n_arms + arm]
             corruption = max(-self.budget, min(self.budget, corruption))
             self.budget -= fabs(corruption)
         reward = means[arm] + c.noise[t] + corruption
@@ -333,7 +416,7 @@ cdef class Engine:
             status = self.tally(client, arm, reward)
         else:
             for i in range(self.work.d):
-                self.x[i] = X[i * lanes + arm]
+                self.x[i] = X[i * stride + arm]
             status = self.learn(client, layer, reward, c.sigma[t])
         if status != DONE and status != PHASE_OVER:
             return status
@@ -385,18 +468,27 @@ cdef class Engine:
     cdef int learn(self, int client, int layer, double reward, double sigma) noexcept nogil:
         """Add an observation (x in self.x) to the layer that chose it, ask the trigger, sync."""
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + layer
-        cdef double norm2, weight, elapsed, residual = 0.0
+        cdef double norm2 = 0.0, norm = NAN, weight, elapsed, residual = 0.0
         cdef int asks, info
-        self.work.k.matvec(inverse_of(&self.work, at), self.work.ld, self.x, self.work.d, self.Px)
-        norm2 = self.work.k.dot(self.x, self.Px, self.work.ld)
+        # Px is read by a weighting, by an eager client, and while Δ is a list of vectors.
+        if (
+            self.weighting.reads_norm or self.work.eager
+            or at.pending == NULL or not at.pending.own
+        ):
+            self.work.k.matvec(
+                inverse_of(&self.work, at), self.work.ld, self.x, self.work.d, self.Px
+            )
+            norm2 = self.work.k.dot(self.x, self.Px, self.work.ld)
         if self.weighting.state_size > 0:
             residual = reward - self.work.k.dot(self.x, theta_of(&self.work, at), self.work.ld)
-        weight = self.weighting.weight(client, sqrt(norm2 if norm2 > 0 else 0.0), sigma, residual)
+        if self.weighting.reads_norm:  # else NaN, always: no weight depends on what was computed
+            norm = sqrt(0.0 if norm2 < 0 else norm2)
+        weight = self.weighting.weight(client, norm, sigma, residual)
         if not (weight >= 0 and isfinite(weight)):
             return BAD_WEIGHT
         self.last_weight = weight
         if at.pending == NULL:
-            at.pending = self.pool.take_pending()
+            at.pending = self.pool.take_pending(self.first_size)
         info = observe(&self.work, at.held, at.pending, self.x, self.Px, weight, reward)
         if info != 0:
             return status_of(info)
@@ -470,25 +562,17 @@ cdef class Engine:
         """
         cdef Layer* at = self.layers + <Py_ssize_t>client * self.numbers.n_layers + s
         cdef Snapshot* into
-        cdef Snapshot* own
         cdef int lacks_nothing = at.held == self.server[s], info
         if at.pending == NULL:
             return DONE
         if self.pushes and not lacks_nothing:
-            own = at.held if at.held.refs == 1 else self.pool.take_snapshot()
-            info = merge(&self.work, own, at.held, at.pending)
+            info = self.advance(&at.held, at.pending)
             if info != 0:
                 return status_of(info)
-            if own != at.held:
-                self.pool.release(at.held)
-                at.held = own
-        into = self.server[s] if self.server[s].refs == 1 else self.pool.take_snapshot()
-        info = merge(&self.work, into, self.server[s], at.pending)
+        info = self.advance(&self.server[s], at.pending)
         if info != 0:
             return status_of(info)
-        if into != self.server[s]:
-            self.pool.release(self.server[s])
-            self.server[s] = into
+        into = self.server[s]
         if self.pushes and lacks_nothing:
             self.pool.release(at.held)
             at.held = into
@@ -497,6 +581,23 @@ cdef class Engine:
         at.pending = NULL
         self.totals.counts[BYTES_UP] += self.payload
         return DONE
+
+    cdef int advance(self, Snapshot** holder, const Pending* p) noexcept nogil:
+        """Add what was gathered to the snapshot of a holder, or to a new one if others hold it.
+
+        If that fails, the holder keeps its snapshot, whose sums may have been changed.
+        """
+        cdef Snapshot* last = holder[0]
+        cdef Snapshot* into = last if last.refs == 1 else self.pool.take_snapshot()
+        cdef int info = merge(&self.work, into, last, p)
+        if info != 0 and into != last and not self.work.keeps_sums:
+            last.gram, last.moment = into.gram, into.moment
+            into.gram = into.moment = NULL
+        if into != last:
+            self.pool.release(into if info != 0 else last)
+        if info == 0:
+            holder[0] = into
+        return info
 
     cdef int download(self, int client, int s) noexcept nogil:
         """A client takes the server's newest snapshot of a layer.
@@ -517,16 +618,12 @@ cdef class Engine:
         cdef int s, client, n_layers = self.numbers.n_layers, any_marked = 0, info
         cdef Layer* at
         cdef Snapshot* into
-        cdef ptrdiff_t i
         for s in range(n_layers):
             if not self.marked[s]:
                 continue
             self.marked[s], any_marked = 0, 1
             into = self.pool.take_snapshot()
-            for i in range(self.work.d * self.work.ld):
-                into.gram[i] = self.server[s].gram[i]
-            for i in range(self.work.ld):
-                into.moment[i] = self.server[s].moment[i]
+            hand_over(&self.work, into, self.server[s])
             outgrow(&self.work, into, self.server[s])
             self.pool.release(self.server[s])
             self.server[s] = into
@@ -677,8 +774,31 @@ cdef class Engine:
             raise IndexError(f"there is no layer {layer} of {self.numbers.n_layers}")
         return self._describe(self.server[layer])
 
+    def certificate(self, int layer):
+        """What proves that arms of a layer are not wide, for the server's snapshot.
+
+        No context is wide where Σ (uᵀx)² over the rows u of "spikes" is below "room"; "spikes" is
+        None without such a certificate, and has no rows where no context can be wide. "tau" is
+        (w̄/α)², and "panel" is true if there is a certificate in fixed point.
+        """
+        if not 0 <= layer < self.numbers.n_layers:
+            raise IndexError(f"there is no layer {layer} of {self.numbers.n_layers}")
+        cdef const Snapshot* held = self.server[layer]
+        cdef const Certificates* c = self.screen.certificates + layer
+        cdef const Spikes* found = spikes_of(&self.screen, held, layer)
+        return {
+            "spikes": None if found == NULL else self._matrix(found.directions, found.n),
+            "room": 0.0 if found == NULL else found.room,
+            "tau": c.tau,
+            "panel": held.panel != UNKNOWN and c.panels[held.panel % KEPT].number == held.panel,
+        }
+
     def client_layer(self, int client, int layer):
-        """A copy of a client's last download of a layer, with what it has gathered since."""
+        """A copy of a client's last download of a layer, with what it has gathered since.
+
+        Where only the server's newest snapshot has A and b, those of an older one are P⁻¹ and
+        P⁻¹θ̂, which are the same up to rounding.
+        """
         if not (0 <= layer < self.numbers.n_layers and 0 <= client < self.n_clients):
             raise IndexError(
                 f"there is no client {client} of {self.n_clients} "
@@ -693,7 +813,7 @@ cdef class Engine:
             return known
         rows = self._matrix(p.delta, self.work.d if p.dense else p.n)
         gathered = whole(rows) if p.dense else rows.T @ rows
-        delta_moment = self._matrix(p.delta_moment, 1)[0]
+        delta_moment = self._matrix(delta_moment_of(&self.work, p), 1)[0]
         known |= {"gain": p.gain, "delta_gram": gathered, "delta_moment": delta_moment}
         if p.own:
             known["inverse_with_delta"] = self._matrix(p.inverse, self.work.d)
@@ -703,15 +823,16 @@ cdef class Engine:
 
     cdef _describe(self, const Snapshot* s):
         """A copy of a snapshot, by name."""
+        cdef double log_det
         d = self.work.d
+        copy_gram(&self.work, s, self.work.matrix, &log_det)
+        gram, theta_hat = whole(self._matrix(self.work.matrix, d)), self._matrix(s.theta, 1)[0]
         return {
-            "gram": whole(self._matrix(s.gram, d)),
+            "gram": gram,
             "inverse": self._matrix(s.inverse, d),
-            "moment": self._matrix(s.moment, 1)[0],
-            "theta_hat": self._matrix(s.theta, 1)[0],
+            "moment": gram @ theta_hat if s.moment == NULL else self._matrix(s.moment, 1)[0],
+            "theta_hat": theta_hat,
             "log_det": s.log_det,
-            "quiet": ("unknown", "loud", "quiet")[s.quiet],
-            "n_spikes": s.n_spikes if s.quiet == QUIET else 0,
         }
 
     cdef _matrix(self, const double* start, Py_ssize_t rows):

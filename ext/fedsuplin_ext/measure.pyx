@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsuplin_ext.norms import aligned_zeros
 
+from fedsuplin_ext.loop cimport Engine
 from fedsuplin_ext.norms cimport KernelSet, padded, pick
 
 
@@ -31,9 +32,9 @@ def fma_peak(double seconds=0.05, kernels=None):
 class Data:
     """A positive definite inverse, θ̂ and a round's contexts, in the engine's layout."""
 
-    def __init__(self, d, n_arms, seed=0):
+    def __init__(self, d, n_arms, seed=0, kernels=None):
         rng = np.random.default_rng(seed)
-        ld, lanes = padded(d), padded(n_arms)
+        ld, lanes = padded(pick(kernels), d), padded(pick(kernels), n_arms)
         factor = rng.standard_normal((d, d)) / d
         self.d, self.n_arms, self.lanes, self.ld = d, n_arms, lanes, ld
         self.inverse = aligned_zeros(d, ld)
@@ -113,3 +114,58 @@ def factorise(data, long repeats, kernels=None):
     if info:
         raise ArithmeticError("the matrix to invert is not positive definite")
     return (time.perf_counter() - before) / repeats
+
+
+# --- counting calls -------------------------------------------------------------------------------
+
+cdef const KernelSet* counted = NULL  # the set whose calls are counted now
+cdef long long width_calls, product_calls
+
+
+cdef class CallCounter:
+    """Count how often an engine computes widths, and products for several vectors.
+
+    A context manager; one at a time. The shortcuts that spare widths are seen from here.
+    """
+
+    cdef Engine engine
+    cdef KernelSet counting
+    cdef readonly long long widths, products
+
+    def __init__(self, Engine engine):
+        self.engine = engine
+
+    def __enter__(self):
+        global counted, width_calls, product_calls
+        if counted != NULL:
+            raise RuntimeError("the calls of another engine are being counted")
+        counted, width_calls, product_calls = self.engine.work.k, 0, 0
+        self.counting = counted[0]
+        self.counting.norms, self.counting.products = count_norms, count_products
+        self.engine.work.k = &self.counting
+        return self
+
+    def __exit__(self, *error):
+        global counted
+        self.engine.work.k, counted = counted, NULL
+        self.widths, self.products = width_calls, product_calls
+
+
+cdef void count_norms(
+    const double* P, ptrdiff_t ldp, const double* theta, const double* X, ptrdiff_t ldx, int d,
+    int lanes, double radius, double* width, double* estimate,
+) noexcept nogil:
+    """`norms` of the counted set."""
+    global width_calls
+    width_calls += 1
+    counted.norms(P, ldp, theta, X, ldx, d, lanes, radius, width, estimate)
+
+
+cdef void count_products(
+    const double* const* vectors, int n, const double* X, ptrdiff_t ldx, int d, int lanes,
+    double* out,
+) noexcept nogil:
+    """`products` of the counted set."""
+    global product_calls
+    product_calls += 1
+    counted.products(vectors, n, X, ldx, d, lanes, out)

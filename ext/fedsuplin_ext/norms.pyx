@@ -10,8 +10,8 @@ import numpy as np
 cdef extern from "kernels_dispatch.h":
     const KernelSet* fsl_kernels_named(const char* name) noexcept nogil
 
-LANES = FSL_LANES
-ORDER = ("avx2", "generic")  # best first
+ORDER = ("avx512", "avx2", "generic")  # best first
+SPLIT = "split512"  # the kernels of avx512 on AVX2: right, but slow, so only for tests
 
 
 def available():
@@ -35,9 +35,9 @@ cdef const KernelSet* pick(object name) except NULL:
     return found
 
 
-cdef ptrdiff_t padded(ptrdiff_t n) noexcept nogil:
-    """n rounded up to whole vectors."""
-    return (n + FSL_LANES - 1) // FSL_LANES * FSL_LANES
+cdef ptrdiff_t padded(const KernelSet* k, ptrdiff_t n) noexcept nogil:
+    """n rounded up to whole vectors of a kernel set."""
+    return (n + k.lanes - 1) // k.lanes * k.lanes
 
 
 cdef int check_aligned(const void* start, str name) except -1:
@@ -47,9 +47,9 @@ cdef int check_aligned(const void* start, str name) except -1:
     return 0
 
 
-def pad(n):
-    """n rounded up to whole vectors: the last axis of a chunk of contexts."""
-    return padded(n)
+def pad(n, kernels=None):
+    """n rounded up to whole vectors of a kernel set."""
+    return padded(pick(kernels), n)
 
 
 def aligned_zeros(*shape):
@@ -70,12 +70,12 @@ def norms_and_estimates(
     cdef int lanes = contexts.shape[1]
     cdef const KernelSet* k = pick(kernels)
     if (
-        lanes % FSL_LANES or inverse.shape[1] % FSL_LANES
+        lanes % k.lanes or inverse.shape[1] % k.lanes
         or inverse.shape[1] < d or inverse.shape[0] < d or theta_hat.shape[0] < d
     ):
         raise ValueError(
             f"inverse {inverse.shape[0]}×{inverse.shape[1]}, contexts {d}×{lanes}: "
-            f"rows must be padded to a multiple of {FSL_LANES}"
+            f"rows must be padded to a multiple of {k.lanes}"
         )
     if d == 0 or lanes == 0:
         raise ValueError(f"contexts are {d}×{lanes}: neither may be 0")
@@ -93,26 +93,29 @@ def norms_and_estimates(
 
 
 def mean_rewards(const double[:, :, ::1] contexts, const double[::1] theta, kernels=None):
-    """θᵀx for every arm of a chunk (n × d × lanes), as n × lanes.
+    """θᵀx for every arm of a chunk (n × d × K), as n × K.
 
     The bits do not depend on how a run is split into chunks.
     """
-    cdef ptrdiff_t t, n = contexts.shape[0], lanes = contexts.shape[2]
+    cdef ptrdiff_t t, a, n = contexts.shape[0], d = contexts.shape[1], K = contexts.shape[2]
     cdef const KernelSet* k = pick(kernels)
-    cdef ptrdiff_t d = contexts.shape[1]
-    if theta.shape[0] < d or lanes % FSL_LANES or d == 0 or lanes == 0:
+    cdef ptrdiff_t lanes = padded(k, K)
+    if theta.shape[0] < d or d == 0 or K == 0:
         raise ValueError(
-            f"contexts {n}×{d}×{lanes} need a theta of at least {d} numbers, "
-            f"and lanes padded to a multiple of {FSL_LANES}"
+            f"contexts {n}×{d}×{K} need a theta of at least {d} numbers, and neither may be 0"
         )
     check_aligned(&theta[0], "theta")
     if n:
         check_aligned(&contexts[0, 0, 0], "contexts")
-    means = np.empty((n, lanes))
-    cdef double[:, ::1] view = means
+    means = np.empty((n, K))
+    cdef double[:, ::1] view = means, X = aligned_zeros(d, lanes)
+    cdef double[::1] estimate = aligned_zeros(lanes)
     with nogil:
         for t in range(n):
-            k.estimates(&theta[0], &contexts[t, 0, 0], lanes, d, lanes, &view[t, 0])
+            k.pad(&contexts[t, 0, 0], <int>K, <int>d, <int>lanes, &X[0, 0])
+            k.estimates(&theta[0], &X[0, 0], lanes, d, lanes, &estimate[0])
+            for a in range(K):
+                view[t, a] = estimate[a]
     return means
 
 
@@ -120,7 +123,7 @@ def pack(
     const double[:, :, :] contexts, const unsigned char[:, :] mask, double scale,
     double[:, :, ::1] out,
 ):
-    """Copy a chunk from the users' layout (n × K × d) into the engine's (n × d × lanes), scaled.
+    """Copy a chunk from the users' layout (n × K × d) into that of a Chunk (n × d × K), scaled.
 
     Arms that are masked out become 0.
     """

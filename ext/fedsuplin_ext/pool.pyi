@@ -1,12 +1,10 @@
-"""Memory of the engine, for cimport; Python can make a pool and see what is left in it."""
+"""Memory of the engine, for cimport; Python can make a pool and see its size."""
 
 from typing import Self
 
 class Pool:
-    def __new__(cls, d: int, ld: int) -> Self: ...
-    @property
-    def snapshots_left(self) -> int: ...
-    @property
-    def pending_left(self) -> int: ...
+    def __new__(
+        cls, d: int, ld: int, keep: int, n_clients: int, n_layers: int, pending: int
+    ) -> Self: ...
     @property
     def bytes(self) -> int: ...

@@ -11,6 +11,7 @@ cdef class Rule:
     cdef readonly str axis            # "trigger", "weighting" or "policy"
     cdef readonly str name
     cdef readonly int state_size
+    cdef readonly bint reads_norm     # of a weighting: its answer depends on the norm
     cdef readonly object state        # n_clients × state_size, or None
     cdef readonly object error        # what a Python form raised
 

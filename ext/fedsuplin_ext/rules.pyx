@@ -82,6 +82,7 @@ cdef class Rule:
         """
         self.axis, self.plugin, self.name = axis, plugin, repr(plugin)
         self.state_size = checked_state_size(self.name, getattr(plugin, "state_size", 0))
+        self.reads_norm = bool(getattr(plugin, "reads_norm", True))
         self._bind(form_of(axis, plugin) if form is None else form)
         if self.state_size and n_clients:
             self.state = np.zeros((n_clients, self.state_size))

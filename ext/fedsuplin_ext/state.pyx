@@ -1,8 +1,8 @@
 """The whole state of an engine as arrays, and back: the content of a checkpoint.
 
 Snapshots that several clients share are written once. Everything that a later pull could depend on
-is here, to the bit; free and scratch memory is not. Numbers from a file are checked before they
-become pointers or sizes.
+is here, to the bit; free and scratch memory, padding and certificates, which are found again, are
+not. Numbers from a file are checked before they become pointers or sizes.
 """
 
 import numpy as np
@@ -10,8 +10,18 @@ import numpy as np
 from libc.string cimport memcpy
 
 from fedsuplin_ext.loop cimport Engine
-from fedsuplin_ext.pool cimport Pool
-from fedsuplin_ext.structs cimport MOST_SPIKES, N_COUNTS, N_SUMS, QUIET, Layer, Pending, Snapshot
+from fedsuplin_ext.pool cimport Pool, list_capacity, take_sums
+from fedsuplin_ext.structs cimport (
+    MATRICES,
+    N_COUNTS,
+    N_SUMS,
+    PENDING,
+    SNAPSHOT,
+    SUMS,
+    Layer,
+    Pending,
+    Snapshot,
+)
 
 __all__ = ["restore", "state_of"]
 
@@ -37,14 +47,12 @@ def state_of(Engine e):
     """The state as arrays by name, for `restore`."""
     cdef Py_ssize_t s, n_layers = e.numbers.n_layers
     found = _held_memory(e)
-    calm = [(e.screen.calm[s], e.screen.patience[s]) for s in range(n_layers)]
     found |= {
         "totals": np.array([e.totals.pulls] + list(e.totals.counts), np.int64),
         "sums": np.array(list(e.totals.sums) + [e.budget, e.work.drift]),
         "since": _longs(e.since, e.n_clients),
         "last_sync": _longs(e.last_sync, n_layers),
         "marked": np.array([e.marked[s] for s in range(n_layers)], np.uint8),
-        "calm": np.array(calm, np.int64),
         "recorded": np.array(e.recorded, np.int64),
         "client_regret": e.client_regret.copy(),
         "client_pulls": e.client_pulls.copy(),
@@ -90,41 +98,104 @@ cdef number_of(dict numbers, list addresses, size_t address):
 
 
 cdef dict _snapshots(Engine e, list addresses):
-    """The snapshots at these addresses: numbers, marks and ln det."""
-    cdef Py_ssize_t matrix = e.work.d * e.work.ld, ld = e.work.ld, i
+    """The snapshots at these addresses: P and θ̂, marks, ln det, and A and b where they are kept."""
+    cdef Py_ssize_t d = e.work.d, i, n = len(addresses)
     cdef Snapshot* s
-    numbers = np.zeros((len(addresses), 2 * matrix + (2 + MOST_SPIKES) * ld))
-    marks, log_det = np.zeros((len(addresses), 3), np.int64), np.zeros(len(addresses))
-    cdef double[:, ::1] to = numbers
-    for i in range(len(addresses)):
+    numbers, log_det = np.zeros((n, d + 1, d)), np.zeros(n)
+    marks, sums = np.zeros((n, 3), np.int64), []
+    cdef double[:, :, ::1] to = numbers
+    cdef double[:, ::1] to_sums
+    for i in range(n):
         s = <Snapshot*><size_t>addresses[i]
-        memcpy(&to[i, 0], s.gram, matrix * sizeof(double))
-        memcpy(&to[i, matrix], s.inverse, matrix * sizeof(double))
-        memcpy(&to[i, 2 * matrix], s.moment, ld * sizeof(double))
-        memcpy(&to[i, 2 * matrix + ld], s.theta, ld * sizeof(double))
-        n_spikes = s.n_spikes if s.quiet == QUIET else 0
-        marks[i], log_det[i] = (s.age, s.quiet, n_spikes), s.log_det
-        if s.quiet == QUIET:
-            memcpy(&to[i, 2 * matrix + 2 * ld], s.spikes, s.n_spikes * ld * sizeof(double))
-    return {"snapshot_numbers": numbers, "snapshot_marks": marks, "snapshot_log_det": log_det}
+        copy_rows(&to[i, 0, 0], d, s.inverse, e.work.ld, d, d)
+        copy_rows(&to[i, d, 0], d, s.theta, e.work.ld, 1, d)
+        marks[i], log_det[i] = (s.age, s.gram != NULL, s.fresh), s.log_det
+        if s.gram != NULL:
+            found = np.zeros((d + 1, d))
+            sums.append(found)
+            to_sums = found
+            copy_rows(&to_sums[0, 0], d, s.gram, e.work.ld, d, d)
+            copy_rows(&to_sums[d, 0], d, s.moment, e.work.ld, 1, d)
+    return {
+        "snapshot_numbers": numbers, "snapshot_marks": marks, "snapshot_log_det": log_det,
+        "snapshot_sums": np.array(sums),  # never none: the server's have them
+    }
 
 
 cdef dict _gathered(Engine e, list addresses):
-    """The pending observations at these addresses: numbers, marks and gains."""
-    cdef Py_ssize_t matrix = e.work.d * e.work.ld, ld = e.work.ld, i
+    """The pending observations at these addresses: numbers one after another, marks and gains."""
+    cdef Py_ssize_t d = e.work.d, i, at, n = len(addresses)
     cdef Pending* p
-    numbers = np.zeros((len(addresses), 2 * matrix + 2 * ld))
-    marks, gain = np.zeros((len(addresses), 4), np.int64), np.zeros(len(addresses))
-    cdef double[:, ::1] to = numbers
-    for i in range(len(addresses)):
+    cdef Parts parts
+    marks, gain = np.zeros((n, 4), np.int64), np.zeros(n)
+    for i in range(n):
         p = <Pending*><size_t>addresses[i]
-        memcpy(&to[i, 0], p.delta, (e.work.d if p.dense else p.n) * ld * sizeof(double))
-        memcpy(&to[i, matrix], p.inverse, (e.work.d if p.own else p.n) * ld * sizeof(double))
-        memcpy(&to[i, 2 * matrix], p.delta_moment, ld * sizeof(double))
-        if e.work.eager:
-            memcpy(&to[i, 2 * matrix + ld], p.theta, ld * sizeof(double))
         marks[i], gain[i] = (p.n, p.dense, p.own, p.age), p.gain
+    starts = _starts(e, marks)
+    numbers = np.zeros(starts[n])
+    cdef const long long[::1] start = starts
+    cdef double[::1] view = numbers
+    for i in range(n):
+        p = <Pending*><size_t>addresses[i]
+        parts, at = parts_of(e, p.n, p.dense, p.own), start[i]
+        copy_rows(&view[at], d, p.delta, e.work.ld, parts.delta, d)
+        at += parts.delta * d
+        if parts.inverse:
+            copy_rows(&view[at], d, p.inverse, e.work.ld, parts.inverse, d)
+            at += parts.inverse * d
+        memcpy(&view[at], p.delta_moment, parts.moment * sizeof(double))
+        if parts.theta:
+            memcpy(&view[at + parts.moment], p.theta, parts.theta * sizeof(double))
     return {"pending_numbers": numbers, "pending_marks": marks, "pending_gain": gain}
+
+
+cdef struct Parts:                   # what is kept of a Pending
+    Py_ssize_t delta                 # rows of d numbers: of ΔA, or vectors v
+    Py_ssize_t inverse               # rows of d numbers: of (A+ΔA)⁻¹, or vectors u
+    Py_ssize_t moment                # numbers: of Δb, or a coefficient for each vector
+    Py_ssize_t theta                 # numbers
+
+
+cdef Parts parts_of(Engine e, Py_ssize_t n, bint dense, bint own):
+    """What is kept of a Pending with n vectors."""
+    cdef Parts parts
+    cdef Py_ssize_t d = e.work.d
+    cdef bint matrices = has_matrices(e, dense, own)
+    parts.delta = d if dense else n
+    parts.inverse = d if own else (n if n > 1 else 0)
+    parts.moment = d if matrices else n
+    parts.theta = d if e.work.eager else 0
+    return parts
+
+
+cdef bint has_matrices(Engine e, bint dense, bint own):
+    """True if a Pending has memory for matrices, also where it still has vectors."""
+    return dense or own or e.first_size == MATRICES
+
+
+cdef _starts(Engine e, marks):
+    """Where the numbers of each Pending begin in their array, and where the last ones end."""
+    cdef Py_ssize_t i, n = len(marks)
+    cdef Parts parts
+    starts = np.zeros(n + 1, np.int64)
+    cdef long long[::1] to = starts
+    cdef const long long[:, ::1] mark = marks
+    for i in range(n):
+        parts = parts_of(e, mark[i, 0], mark[i, 1], mark[i, 2])
+        to[i + 1] = (
+            to[i] + (parts.delta + parts.inverse) * e.work.d + parts.moment + parts.theta
+        )
+    return starts
+
+
+cdef void copy_rows(
+    double* to, Py_ssize_t to_length, const double* rows, Py_ssize_t length, Py_ssize_t n,
+    Py_ssize_t d,
+) noexcept nogil:
+    """Copy d numbers of each of n rows from rows of one length to rows of another."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        memcpy(to + i * to_length, rows + i * length, d * sizeof(double))
 
 
 cdef _longs(const long long* values, Py_ssize_t n):
@@ -153,7 +224,6 @@ def restore(Engine e, state):
         e.since[s] = state["since"][s]
     for s in range(n_layers):
         e.last_sync[s], e.marked[s] = state["last_sync"][s], state["marked"][s]
-        e.screen.calm[s], e.screen.patience[s] = state["calm"][s]
     e.recorded = state["recorded"]
     e.client_regret[:], e.client_pulls[:] = state["client_regret"], state["client_pulls"]
     e.layer_pulls[:] = state["layer_pulls"]
@@ -166,45 +236,15 @@ def restore(Engine e, state):
 
 cdef _restore_memory(Engine e, state):
     """Replace the pool by one that has exactly what is held, and let it grow."""
-    cdef Py_ssize_t matrix = e.work.d * e.work.ld, ld = e.work.ld, n_layers = e.numbers.n_layers, i
-    cdef const double[:, ::1] snapshot_numbers = state["snapshot_numbers"]
-    cdef const double[:, ::1] pending_numbers = state["pending_numbers"]
-    cdef const long long[:, ::1] snapshot_marks = state["snapshot_marks"]
-    cdef const long long[:, ::1] pending_marks = state["pending_marks"]
-    cdef const double[::1] log_det = state["snapshot_log_det"], gain = state["pending_gain"]
+    cdef Py_ssize_t n_layers = e.numbers.n_layers, i
     cdef const long long[::1] server = state["server"], held = state["held"]
     cdef const long long[::1] pending = state["pending"]
-    cdef Py_ssize_t n_snapshots = snapshot_numbers.shape[0], n_pending = pending_numbers.shape[0]
-    cdef Snapshot* s
-    cdef Pending* p
-    cdef size_t[::1] snapshots = np.zeros(max(n_snapshots, 1), np.uintp)
-    cdef size_t[::1] gathered = np.zeros(max(n_pending, 1), np.uintp)
-    cdef Pool pool = Pool(e.work.d, ld)
-    pool.grow(n_snapshots, n_pending)  # if there is no memory for it, the engine stays as it was
-    for i in range(n_snapshots):
-        s = pool.take_snapshot()
-        snapshots[i], s.refs = <size_t>s, 0
-        memcpy(s.gram, &snapshot_numbers[i, 0], matrix * sizeof(double))
-        memcpy(s.inverse, &snapshot_numbers[i, matrix], matrix * sizeof(double))
-        memcpy(s.moment, &snapshot_numbers[i, 2 * matrix], ld * sizeof(double))
-        memcpy(s.theta, &snapshot_numbers[i, 2 * matrix + ld], ld * sizeof(double))
-        memcpy(
-            s.spikes, &snapshot_numbers[i, 2 * matrix + 2 * ld], MOST_SPIKES * ld * sizeof(double)
-        )
-        s.age, s.quiet = <int>snapshot_marks[i, 0], <int>snapshot_marks[i, 1]
-        s.n_spikes = <int>snapshot_marks[i, 2]
-        s.log_det = log_det[i]
-    for i in range(n_pending):
-        p = pool.take_pending()
-        gathered[i] = <size_t>p
-        memcpy(p.delta, &pending_numbers[i, 0], matrix * sizeof(double))
-        memcpy(p.inverse, &pending_numbers[i, matrix], matrix * sizeof(double))
-        memcpy(p.delta_moment, &pending_numbers[i, 2 * matrix], ld * sizeof(double))
-        memcpy(p.theta, &pending_numbers[i, 2 * matrix + ld], ld * sizeof(double))
-        p.n, p.dense = <int>pending_marks[i, 0], <int>pending_marks[i, 1]
-        p.own, p.age = <int>pending_marks[i, 2], <int>pending_marks[i, 3]
-        p.gain = gain[i]
-    e.pool = pool
+    cdef Pool pool = e._new_pool()
+    # If there is no memory for it, the engine stays as it was.
+    cdef size_t[::1] snapshots = _restore_snapshots(e, pool, state)
+    cdef size_t[::1] gathered = _restore_gathered(e, pool, state)
+    pool.grow_where_short()
+    e._set_pool(pool)
     for i in range(n_layers):
         e.server[i] = <Snapshot*>snapshots[server[i]]
         e.server[i].refs += 1
@@ -212,7 +252,76 @@ cdef _restore_memory(Engine e, state):
         e.layers[i].held = <Snapshot*>snapshots[held[i]]
         e.layers[i].held.refs += 1
         e.layers[i].pending = NULL if pending[i] < 0 else <Pending*>gathered[pending[i]]
-    e._grow()
+
+
+cdef _restore_snapshots(Engine e, Pool pool, state):
+    """Make the snapshots of a state, without holders yet; returns their addresses."""
+    cdef const double[:, :, ::1] numbers = state["snapshot_numbers"]
+    cdef const double[:, :, ::1] sums = state["snapshot_sums"]
+    cdef const long long[:, ::1] marks = state["snapshot_marks"]
+    cdef const double[::1] log_det = state["snapshot_log_det"]
+    cdef Py_ssize_t d = e.work.d, ld = e.work.ld, n = numbers.shape[0], i, row = 0
+    cdef Snapshot* s
+    cdef size_t[::1] addresses = np.zeros(n, np.uintp)
+    pool.grow(SNAPSHOT, n)
+    pool.grow(SUMS, sums.shape[0])
+    for i in range(n):
+        s = pool.take_snapshot()
+        addresses[i], s.refs = <size_t>s, 0
+        copy_rows(s.inverse, ld, &numbers[i, 0, 0], d, d, d)
+        copy_rows(s.theta, ld, &numbers[i, d, 0], d, 1, d)
+        s.age, s.fresh, s.log_det = <int>marks[i, 0], <int>marks[i, 2], log_det[i]
+        if marks[i, 1]:
+            take_sums(&pool.store, s)
+            copy_rows(s.gram, ld, &sums[row, 0, 0], d, d, d)
+            copy_rows(s.moment, ld, &sums[row, d, 0], d, 1, d)
+            row += 1
+    return addresses
+
+
+cdef _restore_gathered(Engine e, Pool pool, state):
+    """Make the pending observations of a state; returns their addresses."""
+    cdef const long long[:, ::1] marks = state["pending_marks"]
+    cdef const double[::1] numbers = state["pending_numbers"], gain = state["pending_gain"]
+    cdef const long long[::1] start = _starts(e, state["pending_marks"])
+    cdef Py_ssize_t d = e.work.d, ld = e.work.ld, n = marks.shape[0], i
+    cdef const double* at
+    cdef Pending* p
+    cdef Parts parts
+    cdef size_t[::1] addresses = np.zeros(n, np.uintp)
+    sizes = [_size_for(e, pool, marks[i, 0], marks[i, 1], marks[i, 2]) for i in range(n)]
+    pool.grow(PENDING, n)
+    for size in set(sizes):
+        pool.grow(size, sizes.count(size))
+    for i in range(n):
+        p = pool.take_pending(sizes[i])
+        addresses[i] = <size_t>p
+        p.n, p.dense = <int>marks[i, 0], <char>marks[i, 1]
+        p.own, p.age = <char>marks[i, 2], <int>marks[i, 3]
+        p.gain = gain[i]
+        parts = parts_of(e, p.n, p.dense, p.own)
+        if start[i] == start[i + 1]:
+            continue
+        at = &numbers[start[i]]
+        copy_rows(p.delta, ld, at, d, parts.delta, d)
+        at += parts.delta * d
+        if parts.inverse:
+            copy_rows(p.inverse, ld, at, d, parts.inverse, d)
+            at += parts.inverse * d
+        memcpy(p.delta_moment, at, parts.moment * sizeof(double))
+        if parts.theta:
+            memcpy(p.theta, at + parts.moment, parts.theta * sizeof(double))
+    return addresses
+
+
+cdef int _size_for(Engine e, Pool pool, Py_ssize_t n, bint dense, bint own):
+    """The smallest size of block for a Pending with n vectors."""
+    cdef int size = e.first_size
+    if has_matrices(e, dense, own):
+        return MATRICES
+    while list_capacity(&pool.store, size) < n:
+        size += 1
+    return size
 
 
 cdef _restore_phase(Engine e, state):
@@ -229,15 +338,19 @@ cdef _restore_phase(Engine e, state):
 
 cdef _check(Engine e, state):
     """Raise unless a state is one that this engine could have."""
-    n_snapshots, n_pending = len(state["snapshot_numbers"]), len(state["pending_numbers"])
-    _check_arrays(state, _shapes(e, n_snapshots, n_pending))
+    n_snapshots, n_pending = len(state["snapshot_marks"]), len(state["pending_marks"])
+    n_sums, n_numbers = len(state["snapshot_sums"]), state["pending_numbers"].size
+    _check_arrays(state, _shapes(e, n_snapshots, n_pending, n_sums, n_numbers))
     check_range("server", state["server"], 0, n_snapshots)
     check_range("held", state["held"], 0, n_snapshots)
     check_range("pending", state["pending"], -1, n_pending)
     if len(np.unique(state["pending"][state["pending"] >= 0])) != n_pending:
         raise ValueError("its pending must belong to one client each")
     _check_marks(e, state["snapshot_marks"], state["pending_marks"])
-    check_range("calm", state["calm"], 0, 1 << 30)
+    _check_sums(e, state)
+    length = int(_starts(e, state["pending_marks"])[n_pending])
+    if n_numbers != length:
+        raise ValueError(f"its pending_numbers must be {length} by its marks, not {n_numbers}")
     if e.is_phased:
         left = state["left"]
         if (state["plan"].sum(axis=1) != left).any() or state["together"][1] != (left > 0).sum():
@@ -247,15 +360,30 @@ cdef _check(Engine e, state):
             raise ValueError(f"its {name} must add up to its pulls, {state['totals'][PULLS]}")
 
 
-cdef dict _shapes(Engine e, n_snapshots, n_pending):
+cdef _check_sums(Engine e, state):
+    """Raise unless A and b are there for every snapshot that needs them."""
+    summed = state["snapshot_marks"][:, 1] != 0
+    if summed.sum() != len(state["snapshot_sums"]):
+        raise ValueError(
+            f"its snapshot_sums must be those of {summed.sum()} snapshots, "
+            f"not of {len(state['snapshot_sums'])}"
+        )
+    if not (summed.all() if e.work.keeps_sums else summed[state["server"]].all()):
+        raise ValueError("its snapshot_sums must include those of the server's snapshots")
+    if not e.work.keeps_sums and len(np.unique(state["server"])) != e.numbers.n_layers:
+        raise ValueError("its server must have a snapshot of its own in each layer")
+
+
+cdef dict _shapes(Engine e, n_snapshots, n_pending, n_sums, n_numbers):
     """The shape and the dtype of each array of a state."""
-    cdef Py_ssize_t matrix = e.work.d * e.work.ld, ld = e.work.ld
+    cdef Py_ssize_t d = e.work.d
     cdef Py_ssize_t n_layers = e.numbers.n_layers, n = e.n_clients * n_layers
     shapes = {
-        "snapshot_numbers": ((n_snapshots, 2 * matrix + (2 + MOST_SPIKES) * ld), np.float64),
+        "snapshot_numbers": ((n_snapshots, d + 1, d), np.float64),
+        "snapshot_sums": ((n_sums, d + 1, d), np.float64),
         "snapshot_marks": ((n_snapshots, 3), np.int64),
         "snapshot_log_det": ((n_snapshots,), np.float64),
-        "pending_numbers": ((n_pending, 2 * matrix + 2 * ld), np.float64),
+        "pending_numbers": ((n_numbers,), np.float64),
         "pending_marks": ((n_pending, 4), np.int64),
         "pending_gain": ((n_pending,), np.float64),
         "server": ((n_layers,), np.int64),
@@ -266,7 +394,6 @@ cdef dict _shapes(Engine e, n_snapshots, n_pending):
         "since": ((e.n_clients,), np.int64),
         "last_sync": ((n_layers,), np.int64),
         "marked": ((n_layers,), np.uint8),
-        "calm": ((n_layers, 2), np.int64),
         "recorded": ((), np.int64),
         "client_regret": ((e.n_clients,), np.float64),
         "client_pulls": ((e.n_clients,), np.int64),
@@ -309,7 +436,7 @@ cdef _check_marks(Engine e, snapshot_marks, pending_marks):
     """Raise unless counters and flags are such as the code that reads them expects."""
     most_age = e.work.refresh + e.work.d
     for column, (name, most) in enumerate(
-        (("age", most_age), ("quiet", QUIET), ("n_spikes", MOST_SPIKES))
+        (("age", most_age), ("summed", 1), ("fresh", 1))
     ):
         check_range(name, snapshot_marks[:, column], 0, most + 1)
     for column, (name, most) in enumerate(

@@ -21,7 +21,7 @@ from .array_types import AnyArray
 from .files import open_atomically
 from .plain_data import encode_json
 
-MAGIC = b"fedsuplin checkpoint, format 1\n"
+MAGIC = b"fedsuplin checkpoint, format 2\n"
 ARRAY_PREFIX = "array:"  # a value in the JSON that is kept among the arrays
 ZIP_MAGIC = b"PK"  # what an .npz begins with
 

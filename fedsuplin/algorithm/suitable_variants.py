@@ -26,3 +26,10 @@ def needs_fixed_arms(recipe: Variant) -> bool:
         else recipe.policy
     )
     return getattr(policy, "kernel", None) == "phased"
+
+
+def find_natural_noise(recipe: Variant) -> str:
+    """Return the noise of a problem that is suitable for a variant: the one that it assumes."""
+    if not isinstance(recipe.noise, str):
+        return "gaussian"
+    return getattr(plugins.factory("noise_models", recipe.noise), "drawn_as", recipe.noise)

@@ -47,6 +47,10 @@ class Trigger(Protocol):
 class Weighting(Protocol):
     """Decides how much an observation counts: ΔA += ω x xᵀ, Δb += ω r x."""
 
+    reads_norm: bool = True
+    """False for a weighting that does not use `norm`: the engine then gives NaN for it, and often
+    need not compute it."""
+
     def weight(self, norm: float, sigma: float) -> float:
         """Return the weight ω of an observation.
 
@@ -55,7 +59,7 @@ class Weighting(Protocol):
         Parameters
         ----------
         norm : float
-            The norm ‖x‖ in the A⁻¹ that the decision used.
+            The norm ‖x‖ in the A⁻¹ that the decision used; NaN if `reads_norm` is False.
         sigma : float
             The noise level σ_t that the client knows for this pull.
 
@@ -212,7 +216,7 @@ class StatefulWeighting(Stateful, Protocol):
         Parameters
         ----------
         norm : float
-            The norm ‖x‖ in the A⁻¹ that the decision used.
+            The norm ‖x‖ in the A⁻¹ that the decision used; NaN if `reads_norm` is False.
         sigma : float
             The noise level σ_t that the client knows for this pull.
         residual : float

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsuplin_ext import norms
 
 from .._shared.array_checks import as_floats, check_array, check_whole_numbers, report_memory_errors
-from .._shared.array_types import Bytes, Clients, Floats, Number
+from .._shared.array_types import Bytes, Clients, Floats
 from .._shared.checks import LARGEST_SIZE
 from ..errors import InvalidInput
 
@@ -22,11 +21,11 @@ NORM_TOLERANCE = 1e-6
 class Chunk:
     """Consecutive pulls in the layout of the engine. `Chunk.of` makes one from usual arrays.
 
-    The arms are the SIMD lanes of the kernels: the last axis, padded with zeros.
+    The arms are the last axis. The engine pads them to whole vectors of the CPU when it plays.
 
     Parameters
     ----------
-    contexts : ndarray of shape (n, dim, lanes)
+    contexts : ndarray of shape (n, dim, n_arms)
         The context of every arm at every pull.
     clients : ndarray of int32, shape (n,)
         Who plays.
@@ -36,11 +35,11 @@ class Chunk:
         The noise level that the client knows.
     theta : ndarray of shape (dim,) or None
         The parameter that rewards are computed from. Without it there are `rewards`.
-    rewards : ndarray of shape (n, lanes) or None
+    rewards : ndarray of shape (n, n_arms) or None
         The reward of every arm.
-    corruption : ndarray of shape (n, lanes) or None
+    corruption : ndarray of shape (n, n_arms) or None
         What an adversary adds to the reward of every arm.
-    mask : ndarray of uint8, shape (n, lanes), or None
+    mask : ndarray of uint8, shape (n, n_arms), or None
         1 for an arm that can be played; None where all can.
 
     Examples
@@ -49,7 +48,7 @@ class Chunk:
     >>> from fedsuplin.plugin import Chunk
     >>> clients = [0, 1, 0, 1, 0]
     >>> Chunk.of(np.zeros((5, 3, 2)), clients, theta=[1.0, 0.0], sigma=0.1).contexts.shape
-    (5, 2, 4)
+    (5, 2, 3)
     """
 
     contexts: Floats
@@ -106,7 +105,7 @@ class Chunk:
                 f"contexts must have the shape (pulls, arms, dim), not {contexts.shape}"
             )
         n, n_arms, dim = contexts.shape
-        lanes, rounds, table = norms.pad(n_arms), (n,), (n, n_arms)
+        rounds, table = (n,), (n, n_arms)
         given = {
             "clients": (as_floats("clients", clients), rounds),
             "rewards": (rewards if rewards is None else as_floats("rewards", rewards), table),
@@ -125,7 +124,7 @@ class Chunk:
         clients, rewards, corruption, there = (values for values, _ in given.values())
         mask = None if there is None else check_whole_numbers("mask", there, 0, 1, np.uint8)
         with report_memory_errors("a chunk", contexts.shape):
-            packed = norms.aligned_zeros(n, dim, lanes)
+            packed = norms.aligned_zeros(n, dim, n_arms)
         norms.pack(np.ascontiguousarray(contexts), mask, 1.0, packed)
         return cls(
             contexts=packed,
@@ -133,9 +132,9 @@ class Chunk:
             noise=_spread_over_pulls("noise", noise, n),
             sigma=_spread_over_pulls("sigma", sigma, n),
             theta=None if theta is None else check_array("theta", theta, (dim,)),
-            rewards=pad_columns(rewards, lanes),
-            corruption=pad_columns(corruption, lanes),
-            mask=pad_columns(mask, lanes),
+            rewards=None if rewards is None else np.ascontiguousarray(rewards),
+            corruption=None if corruption is None else np.ascontiguousarray(corruption),
+            mask=None if mask is None else np.ascontiguousarray(mask),
         )
 
 
@@ -149,6 +148,9 @@ class Stream:
     checked : bool
         True when contexts are known to be finite and no longer than 1; else `run` checks every
         chunk.
+    may_prefetch : bool
+        True when `take` may be called by another thread while a chunk is played, and leaves the
+        arrays of the chunk before as they are. `run` then draws ahead where a core is free.
 
     Examples
     --------
@@ -159,14 +161,15 @@ class Stream:
     ...         rewards = np.tile([1.0, 0.0], (n, 1))
     ...         return Chunk.of(np.full((n, 2, 1), 0.5), np.zeros(n), rewards=rewards)
     >>> Coins().take(3).rewards.shape
-    (3, 4)
+    (3, 2)
     """
 
     budget: float = np.inf
     checked: bool = False
+    may_prefetch: bool = False
 
     def take(self, n: int) -> Chunk:
-        """Return the next pulls. The arrays may be reused by the next call.
+        """Return the next pulls. The next call may reuse the arrays, unless `may_prefetch`.
 
         Parameters
         ----------
@@ -216,11 +219,11 @@ CHUNK_LAYOUT = {  # of a chunk: type, axes, and whether it must be there
 }
 
 
-def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
+def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int, dim: int) -> None:
     """Check a chunk of a stream before the engine plays it.
 
-    The engine relies on n pulls of n_arms arms, at least one of them there, on finite numbers, on
-    σ_t ≥ 0, and on contexts no longer than 1.
+    The engine relies on n pulls of n_arms arms in dimension dim, at least one arm there, on finite
+    numbers, on σ_t ≥ 0, and on contexts no longer than 1.
     """
     if (
         not isinstance(chunk, Chunk)
@@ -243,17 +246,18 @@ def check_chunk(chunk: Chunk, n: int, start: int, n_arms: int) -> None:
             raise InvalidInput(
                 f"the chunk's {name} must be {np.dtype(dtype)} with {ndim} axes, not {found}"
             )
-        most = n if name != "theta" else norms.pad(chunk.contexts.shape[1])
-        if len(values) > most or 0 in values.shape or (name != "theta" and len(values) < n):
-            where = f"{n} rounds of {n_arms} arms in dimension {chunk.contexts.shape[1]}"
+        rows_fit = len(values) == n if name != "theta" else len(values) <= dim
+        if not rows_fit or 0 in values.shape or (name == "contexts" and values.shape[1] != dim):
+            where = f"{n} rounds of {n_arms} arms in dimension {dim}"
             raise InvalidInput(f"the chunk's {name}, of shape {values.shape}, do not fit {where}")
     for name in ("noise", "sigma", "theta", "rewards", "corruption"):
         values = getattr(chunk, name)
         if values is not None and not np.isfinite(values).all():
             raise InvalidInput(f"the chunk's {name} from pull {start} on hold NaN or infinity")
-    if chunk.contexts[:, :, n_arms:].any():
+    if chunk.contexts.shape[2] != n_arms:
+        more = "more" if chunk.contexts.shape[2] > n_arms else "fewer"
         raise InvalidInput(
-            f"the chunk's contexts from pull {start} on have more arms "
+            f"the chunk's contexts from pull {start} on have {more} arms "
             f"than the problem's n_arms={n_arms}"
         )
     if chunk.mask is not None and not chunk.mask.any(axis=1).all():
@@ -287,18 +291,6 @@ def check_lengths(lengths: Floats, start: int, most: float) -> float:
             "contexts by the longest"
         )
     return float(lengths[row, arm])
-
-
-def pad_columns(
-    table: NDArray[Number] | None, lanes: int, part: slice = slice(None)
-) -> NDArray[Number] | None:
-    """Return rows of a table for a chunk of a stream: one column per lane, not per arm."""
-    if table is None:
-        return None
-    missing = lanes - table.shape[1]
-    return np.ascontiguousarray(
-        np.pad(table[part], ((0, 0), (0, missing))) if missing else table[part]
-    )
 
 
 def _spread_over_pulls(name: str, values: Any, n: int) -> Floats:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedsuplin_ext.live import Live
-from fedsuplin_ext.state import restore, state_of
 
 from .._shared.archives import encode_archive
 from .._shared.array_types import Floats
@@ -20,7 +19,7 @@ from ..algorithm.algorithm import Algorithm
 from ..algorithm.failures import build_failure
 from ..errors import InvalidInput, NumericalError
 from .algorithm_checks import check_client_id, check_live_algorithm
-from .contexts import pack_contexts
+from .contexts import check_contexts
 from .messages import Download, Upload
 from .saving import (
     check_saved_decision,
@@ -29,7 +28,6 @@ from .saving import (
     load_live,
     save_live,
 )
-from .triangles import unpack_upper
 from .uploads import check_message, pack_layers
 
 Observed = tuple[int, Floats, float, float]  # the layer, the arm, its weight and the reward
@@ -134,13 +132,17 @@ class Client:
         InvalidInput
             If the contexts or the mask have the wrong shape, or a context is too long.
         """
-        packed, available = pack_contexts(contexts, mask, self.algorithm.n_arms, self.algorithm.dim)
         with self._lock:
-            status, arm, layer = self._engine.select(packed, available)
+            chosen = self._engine.select_plain(contexts, mask)
+            if chosen is None:
+                algorithm = self.algorithm
+                contexts, mask = check_contexts(contexts, mask, algorithm.n_arms, algorithm.dim)
+                chosen = self._engine.select(contexts, mask)
+            status, arm, layer = chosen
             if status != "done":
                 raise build_failure(self._engine, status)
             decision = Decision(self._next, arm, layer)
-            self._open[decision.id] = (layer, packed[:, arm].copy())
+            self._open[decision.id] = (layer, self._engine.context(arm))
             self._next += 1
             return decision
 
@@ -266,17 +268,9 @@ class Client:
             If one of its matrices is not positive definite. The upload is then still under way.
         """
         with self._lock:
-            # Unpacked and checked as a whole before anything changes.
-            parts = [] if download is None else self._unpack_download(download)
             sent, since = (self._sent, self._since or []) if merged else ((), [])
-            before = state_of(self._engine)
-            try:
-                for layer, gram, moment in parts:
-                    self._receive(layer, gram, moment, layer in sent, since)
-            except NumericalError:
-                restore(self._engine, before)
-                raise
-            for layer in {layer for layer, _, _ in parts}.intersection(sent):
+            received = set() if download is None else self._receive(download, sent, since)
+            for layer in received.intersection(sent):
                 self._pulls[layer] = sum(of == layer for of, *_ in since)
             self._since, self._sent = None, ()
 
@@ -285,40 +279,28 @@ class Client:
         with self._lock:
             self._since, self._sent = None, ()
 
-    def _unpack_download(self, download: Download) -> list[tuple[int, Floats, Floats]]:
-        """Return layer, A and b of each layer in a download, or raise if it cannot be used."""
-        check_message(download, Download, self.algorithm.dim, self.algorithm.n_layers)
-        parts = [
-            (int(layer), unpack_upper(gram, self.algorithm.dim), np.array(moment, np.float64))
-            for layer, gram, moment in zip(
-                download.layers, download.grams, download.moments, strict=True
-            )
-        ]
-        for layer, gram, moment in parts:
-            if not self._engine.settles(gram, moment):
-                raise NumericalError(
-                    f"the download's matrix of layer {layer} is not positive definite"
-                )
-        return parts
-
     def _receive(
-        self, layer: int, gram: Floats, moment: Floats, was_sent: bool, since: list[Observed]
-    ) -> None:
-        """Replace the base of a layer.
+        self, download: Download, sent: tuple[int, ...], since: list[Observed]
+    ) -> set[int]:
+        """Replace the base of the layers in a download and return them; all of them, or none.
 
         What was sent is in the new base, so only the observations since then are learnt again. What
         was not sent stays on top of it.
         """
-        if not self._engine.receive(layer, gram, moment, not was_sent):
-            raise build_failure(self._engine, "not positive definite")
-        if not was_sent:
-            return
-        for of, x, weight, reward in since:
-            if of != layer:
-                continue
-            status = self._engine.learn_again(x, layer, weight, reward)
-            if status != "done":
-                raise build_failure(self._engine, status)
+        check_message(download, Download, self.algorithm.dim, self.algorithm.n_layers)
+        layers = np.require(download.layers, np.int64, ["C", "A"])
+        grams, moments = (
+            np.require(values, np.float64, ["C", "A"])
+            for values in (download.grams, download.moments)
+        )
+        status, refused = self._engine.receive(layers, grams, moments, sent, since)
+        if refused >= 0:
+            raise NumericalError(
+                f"the download's matrix of layer {refused} is not positive definite"
+            )
+        if status != "done":
+            raise build_failure(self._engine, status)
+        return set(layers.tolist())
 
     # --- what a client is and has done ------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Check the contexts of a live client and pack them as the compiled core reads them."""
+"""Check the contexts of a live client."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext import norms
-
 from .._shared.array_checks import as_array, as_floats
 from .._shared.array_types import Bytes, Floats
 from ..contracts.stream import NORM_TOLERANCE
 from ..errors import InvalidInput
 
 
-def pack_contexts(contexts: Any, mask: Any, n_arms: int, dim: int) -> tuple[Floats, Bytes | None]:
-    """Return a live client's contexts and mask in the engine's layout, or raise an error."""
+def check_contexts(contexts: Any, mask: Any, n_arms: int, dim: int) -> tuple[Floats, Bytes | None]:
+    """Return a live client's contexts and mask as arrays in C order, or raise an error.
+
+    Most contexts are plain arrays that the compiled core checks itself. It leaves all others to
+    this function, which converts them or says what is wrong.
+    """
     contexts = as_floats("contexts", contexts)
     if contexts.shape != (n_arms, dim):
         raise InvalidInput(
@@ -32,9 +34,4 @@ def pack_contexts(contexts: Any, mask: Any, n_arms: int, dim: int) -> tuple[Floa
             f"a context has length {lengths.max():.6g}; the theory needs at most 1: "
             "divide all by the longest"
         )
-    lanes = norms.pad(n_arms)
-    packed = norms.aligned_zeros(1, dim, lanes)
-    norms.pack(np.ascontiguousarray(contexts)[None], available[None].astype(np.uint8), 1.0, packed)
-    if mask is None:
-        return packed[0], None
-    return packed[0], np.pad(available, (0, lanes - n_arms)).astype(np.uint8)
+    return np.ascontiguousarray(contexts), None if mask is None else available.astype(np.uint8)

@@ -207,7 +207,7 @@ class Server:
             False if A is not positive definite. Then nothing has changed.
         """
         with self._lock:
-            return bool(self._engine.receive(layer, gram, moment, False))
+            return bool(self._engine.replace(layer, gram, moment))
 
     def download(self, layers: Iterable[int]) -> Download:
         """Return the sums of some layers.

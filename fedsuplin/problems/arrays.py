@@ -13,8 +13,9 @@ from .._shared.array_checks import as_array, as_floats, check_array, report_memo
 from .._shared.array_types import AnyArray, Bytes, Clients, Floats
 from .._shared.checks import LARGEST_SIZE, check_not_negative, check_size
 from ..contracts.problem import Problem
-from ..contracts.stream import NORM_TOLERANCE, Chunk, Stream, check_lengths, pad_columns
+from ..contracts.stream import NORM_TOLERANCE, Chunk, Stream, check_lengths
 from ..errors import InvalidInput
+from .buffers import AlternatingBuffers
 
 SCAN_BYTES = 32 << 20  # of contexts that are checked at once
 FINGERPRINT_ROWS = 4096  # of an array that are hashed at once
@@ -265,12 +266,11 @@ class ArrayProblem(Problem):
 class ArrayStream(Stream):
     """Read an ArrayProblem from beginning to end, each chunk in the engine's layout."""
 
-    checked = True
+    checked = may_prefetch = True
 
     def __init__(self, problem: ArrayProblem) -> None:
         self._problem, self._start = problem, 0
-        self._lanes = norms.pad(problem.n_arms)
-        self._packed = np.empty((0, problem.dim, self._lanes))
+        self._buffers = AlternatingBuffers(problem.dim, problem.n_arms)
 
     def position(self) -> dict[str, Any]:
         """Return the number of the next pull, for a checkpoint."""
@@ -284,19 +284,18 @@ class ArrayStream(Stream):
         """Take the next n pulls."""
         p, part = self._problem, slice(self._start, self._start + n)
         self._start += n
-        if len(self._packed) < n:
-            self._packed = norms.aligned_zeros(n, p.dim, self._lanes)
+        packed = self._buffers.take(n)
         mask = None if p._mask is None else p._mask[part]
-        norms.pack(p._contexts[part], mask, p._scale, self._packed[:n])
+        norms.pack(p._contexts[part], mask, p._scale, packed)
         return Chunk(
-            contexts=self._packed[:n],
+            contexts=packed,
             clients=p._clients[part],
             noise=p._noise[part],
             sigma=p._sigma[part],
             theta=p.theta,
-            rewards=pad_columns(p._rewards, self._lanes, part),
-            corruption=pad_columns(p._corruption, self._lanes, part),
-            mask=pad_columns(mask, self._lanes),
+            rewards=None if p._rewards is None else np.ascontiguousarray(p._rewards[part]),
+            corruption=None if p._corruption is None else np.ascontiguousarray(p._corruption[part]),
+            mask=None if mask is None else np.ascontiguousarray(mask),
         )
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext import norms
-
 from .._shared.array_checks import as_floats, check_array
 from .._shared.array_types import AnyArray, Clients, Counts, Floats
 from .._shared.checks import check_positive_integer
@@ -188,8 +186,7 @@ class ClassificationStream(DataStream):
         n, problem = len(clients), self._problem
         examples = scale_to_whole_numbers(self._which.random(n), problem.n_examples)
         packed = self._reserve_contexts(n)
-        blocks = packed.reshape(n, problem.n_arms, -1, norms.pad(problem.n_arms))
-        blocks = blocks[..., : problem.n_arms]
+        blocks = packed.reshape(n, problem.n_arms, -1, problem.n_arms)
         # Block a of arm a.
         np.einsum("nafa->naf", blocks)[...] = problem._examples[examples][:, None]
         return packed, problem._labels[examples]

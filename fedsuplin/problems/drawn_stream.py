@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from fedsuplin_ext import norms
-
 from .._shared.array_types import Clients, Floats
 from ..contracts.problem import Problem
 from ..contracts.stream import Stream
 from ..errors import PluginError
 from .arrivals import make_arrival
+from .buffers import AlternatingBuffers
 
 
 class DrawnStream(Stream):
     """Base of streams that draw their pulls: draws the clients, and holds memory for contexts.
 
-    `seed` is that of the arrival pattern.
+    `seed` is that of the arrival pattern. Another thread may draw if no plugin takes part: one may
+    share state with a rule that is called while a chunk is played.
     """
 
     checked = True
@@ -30,7 +30,9 @@ class DrawnStream(Stream):
         self._problem, self._horizon, self._start = problem, horizon, 0
         self._arrival = arrival or problem.arrival or make_arrival("random")
         self._arrival_seed = int(seed.generate_state(1, np.uint64)[0])
-        self._packed = np.empty((0, 0, 0))
+        self._buffers = AlternatingBuffers(problem.dim, problem.n_arms)
+        parts = (self, self._arrival, getattr(problem, "noise", None) or self)
+        self.may_prefetch = all(is_built_in(part) for part in parts)
 
     def _draw_clients(self, start: int, n: int) -> Clients:
         """Return the clients of n pulls, after checking what the arrival pattern returns."""
@@ -46,9 +48,10 @@ class DrawnStream(Stream):
         return np.ascontiguousarray(clients, dtype=np.int32)
 
     def _reserve_contexts(self, n: int) -> Floats:
-        """Return memory for the contexts of n pulls; the next pulls reuse it."""
-        if len(self._packed) < n:
-            self._packed = norms.aligned_zeros(
-                n, self._problem.dim, norms.pad(self._problem.n_arms)
-            )
-        return self._packed[:n]
+        """Return memory for the contexts of n pulls; the pulls after the next reuse it."""
+        return self._buffers.take(n)
+
+
+def is_built_in(part: Any) -> bool:
+    """Return whether a stream, an arrival pattern or a noise model is ours, not a plugin's."""
+    return type(part).__module__.partition(".")[0] in ("fedsuplin", "fedsuplin_plugins")

@@ -11,7 +11,7 @@ from fedsuplin_ext import norms
 from .._shared.array_checks import as_array, check_array
 from .._shared.array_types import Clients, Floats
 from .._shared.plain_data import convert_to_lists
-from ..contracts.stream import NORM_TOLERANCE, pad_columns
+from ..contracts.stream import NORM_TOLERANCE
 from ..errors import InvalidInput
 from .synthetic import SyntheticProblem, SyntheticStream
 
@@ -59,7 +59,7 @@ class FixedArmsProblem(SyntheticProblem):
     >>> from fedsuplin import FixedArmsProblem
     >>> problem = FixedArmsProblem(dim=3, n_arms=6, n_clients=2, seed=1)
     >>> problem.fixed_arms.shape, problem.stream(10, None).take(4).contexts.shape
-    ((2, 6, 3), (4, 3, 8))
+    ((2, 6, 3), (4, 3, 6))
     """
 
     fixed_arms: Floats
@@ -153,13 +153,12 @@ class FixedArmsStream(SyntheticStream):
 
     def __init__(self, problem: FixedArmsProblem, horizon: int, arrival: Any) -> None:
         super().__init__(problem, horizon, arrival)
-        lanes = norms.pad(problem.n_arms)
-        self._table = norms.aligned_zeros(problem.n_clients, problem.dim, lanes)
+        self._table = norms.aligned_zeros(problem.n_clients, problem.dim, problem.n_arms)
         norms.pack(np.ascontiguousarray(problem.fixed_arms), None, 1.0, self._table)
         means = None
         if problem.arm_thetas is not None:
             means = np.einsum("mkd,kd->mk", problem.fixed_arms, problem.arm_thetas)
-        self._means = pad_columns(means, lanes)
+        self._means = means
 
     def _draw_contexts(self, clients: Clients) -> Floats:
         """Copy the arms of these clients."""

@@ -96,7 +96,7 @@ class MovieLensProblem(DataProblem):
     ([8, 7], 19, 30)
     >>> chunk = problem.stream(100, None).take(4)
     >>> chunk.contexts.shape, chunk.rewards.sum(axis=1).tolist()
-    ((4, 3, 8), [1.0, 1.0, 1.0, 1.0])
+    ((4, 3, 5), [1.0, 1.0, 1.0, 1.0])
     >>> made.cleanup()
     """
 

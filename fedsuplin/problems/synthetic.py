@@ -226,17 +226,15 @@ class SyntheticStream(DrawnStream):
         if means is None:
             assert self._problem.theta is not None  # where there is none, rewards are given
             means = norms.mean_rewards(contexts, self._problem.theta)
-        real = means[:, : self._problem.n_arms]
-        noise, out = self._problem.noise, np.zeros_like(means)
+        noise = self._problem.noise
         added = np.asarray(
-            noise.corrupt(self._corruption, real, real.argmax(axis=1)), dtype=np.float64
+            noise.corrupt(self._corruption, means, means.argmax(axis=1)), dtype=np.float64
         )
-        if added.shape != real.shape or not np.isfinite(added).all():
+        if added.shape != means.shape or not np.isfinite(added).all():
             raise PluginError(
-                f"noise model {noise!r}: corrupt must give finite numbers of shape {real.shape}"
+                f"noise model {noise!r}: corrupt must give finite numbers of shape {means.shape}"
             )
-        out[:, : self._problem.n_arms] = added
-        return out
+        return np.ascontiguousarray(added)
 
 
 def draw_noise(noise: Any, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:

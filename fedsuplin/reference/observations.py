@@ -20,8 +20,11 @@ def weigh_observation(
 ) -> float:
     """Return the weight ω of an observation of the twin.
 
-    A weighting with state also gets the residual r − θ̂_sᵀx and its state.
+    A weighting with state also gets the residual r − θ̂_sᵀx and its state. One that does not read
+    the norm gets NaN.
     """
+    if not getattr(algorithm.weighting, "reads_norm", True):
+        norm = np.nan
     state = list_state_slots(client, "weighting")
     residual = [reward - x @ solve_known(algorithm, client, layer)[1]] if state else []
     return float(algorithm.weighting.weight(norm, sigma, *residual, *state))

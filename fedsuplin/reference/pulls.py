@@ -71,13 +71,11 @@ class Tally:
 
 
 def iterate_pulls(stream: Stream, length: int, n_arms: int) -> Iterator[Pull]:
-    """Yield the pulls of a stream for the twin, turning the engine's d × lanes into K × d."""
+    """Yield the pulls of a stream for the twin, turning a chunk's d × K into K × d."""
     for start in range(0, length, CHUNK_PULLS):
         chunk = stream.take(min(CHUNK_PULLS, length - start))
         for t, client in enumerate(chunk.clients):
-            arms = (
-                np.arange(n_arms) if chunk.mask is None else np.flatnonzero(chunk.mask[t, :n_arms])
-            )
+            arms = np.arange(n_arms) if chunk.mask is None else np.flatnonzero(chunk.mask[t])
             contexts = chunk.contexts[t].T[arms]
             means = contexts @ chunk.theta if chunk.rewards is None else chunk.rewards[t, arms]
             corruption = (

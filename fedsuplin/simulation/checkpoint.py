@@ -86,15 +86,22 @@ def identify_run(recorder: Recorder, problem: Problem, record: str | int) -> dic
 
 
 def save_checkpoint(
-    keeper: CheckpointKeeper, recorder: Recorder, stream: Stream, phases: PhaseRunner | None
+    keeper: CheckpointKeeper,
+    recorder: Recorder,
+    position: dict[str, Any] | None,
+    phases: PhaseRunner | None,
 ) -> None:
-    """Write a checkpoint: all that the rest of the run depends on, and the rows so far."""
+    """Write a checkpoint: all that the rest of the run depends on, and the rows so far.
+
+    The position is the stream's after the last pull played; it may have drawn further since.
+    """
     arrays = {**state_of(recorder.engine), **recorder.collect_rows()}
     rest = {
-        "position": stream.position() if hasattr(stream, "position") else None,
+        "position": position,
         "phases": None if phases is None else phases.ended,
         "loop_time": recorder.loop_time,
         "wall_time": recorder.wall_time,
+        "cpu_time": recorder.cpu_time,
     }
     keeper.write(recorder.played, arrays, rest)
 
@@ -118,6 +125,7 @@ def resume_run(
         recorder.resume(arrays)
         keeper.mark_resumed(recorder.played)
         recorder.loop_time, recorder.earlier = float(rest["loop_time"]), float(rest["wall_time"])
+        recorder.earlier_cpu = float(rest.get("cpu_time", 0.0))  # older checkpoints have none
         if rest["position"] is not None:
             stream.resume(rest["position"])
             return

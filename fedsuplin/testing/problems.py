@@ -7,8 +7,6 @@ import json
 
 import numpy as np
 
-from fedsuplin_ext import norms
-
 from .._shared.checks import check_positive_integer
 from ..contracts.problem import Problem
 from ..contracts.stream import check_chunk
@@ -40,11 +38,7 @@ def check_pulls_are_legal(subject: Subject) -> None:
     length = choose_length(problem)
     take = problem.stream(length, None).take
     chunk = call_plugin(f"stream({length}, None).take({length})", take, length)
-    call_plugin("its stream", check_chunk, chunk, length, 0, problem.n_arms)
-    sizes = (length, problem.dim, norms.pad(problem.n_arms))
-    if chunk.contexts.shape != sizes:
-        right = f"pulls × dim × lanes is {sizes}: use Chunk.of(…)"
-        fail(f"its contexts have the shape {chunk.contexts.shape}; {right}")
+    call_plugin("its stream", check_chunk, chunk, length, 0, problem.n_arms, problem.dim)
     if (chunk.clients < 0).any() or (chunk.clients >= problem.n_clients).any():
         found = f"{chunk.clients.min()} to {chunk.clients.max()}"
         fail(f"its clients are {found}, but n_clients={problem.n_clients}: count from 0")
@@ -62,6 +56,25 @@ def check_pulls_do_not_depend_on_the_split(subject: Subject) -> None:
     compare_pulls(whole, pieces, "a second stream, taken in pieces,")
     second = take_columns(subject.make(), [length])
     compare_pulls(whole, second, "a second problem with the same parameters")
+
+
+@applies_to("problems")
+def check_chunks_stay_while_the_next_is_taken(subject: Subject) -> None:
+    """Check that a stream with `may_prefetch` leaves a chunk alone while it gives the next."""
+    problem = subject.make()
+    length = choose_length(problem)
+    stream, n = problem.stream(length, None), length // 2
+    if n == 0 or not getattr(stream, "may_prefetch", False):
+        return
+    chunk = stream.take(n)
+    before = dataclasses.asdict(chunk)  # copies
+    stream.take(n)
+    for name, values in before.items():
+        if values is not None and (getattr(chunk, name) != values).any():
+            fail(
+                f"may_prefetch is True, but take({n}) changed the {name} of the chunk before: "
+                "use new arrays, or two that take turns"
+            )
 
 
 @applies_to("problems", when=lambda problem: problem.spec.get("parameters") is not None)

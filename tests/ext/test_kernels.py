@@ -14,11 +14,12 @@ from fedsuplin_plugins.triggers import Always, Determinant, Never, Periodic, Tim
 from fedsuplin_plugins.weightings import CorruptionWeight, Unit, VarianceWeight
 
 KERNELS = norms.available()
+SETS = [*KERNELS, norms.SPLIT] if "avx2" in KERNELS else KERNELS  # whose lanes may be 4 or 8
 
 
-def padded_square(matrix):
+def padded_square(matrix, kernels):
     d = len(matrix)
-    out = np.zeros((d, norms.pad(d)))
+    out = np.zeros((d, norms.pad(d, kernels)))
     out[:, :d] = matrix
     return out
 
@@ -33,14 +34,16 @@ def positive_definite(rng, d):
     d=st.integers(1, 70),
     n_arms=st.integers(1, 70),
     seed=st.integers(0, 2**32 - 1),
-    kernels=st.sampled_from(KERNELS),
+    kernels=st.sampled_from(SETS),
 )
 def test_norms_and_estimates_are_the_quadratic_form_and_the_dot_product(d, n_arms, seed, kernels):
     rng = np.random.default_rng(seed)
     inverse, theta_hat = positive_definite(rng, d), rng.standard_normal(d)
-    contexts = np.zeros((d, norms.pad(n_arms)))
+    contexts = np.zeros((d, norms.pad(n_arms, kernels)))
     contexts[:, :n_arms] = rng.standard_normal((d, n_arms))
-    norm, estimate = norms.norms_and_estimates(padded_square(inverse), theta_hat, contexts, kernels)
+    norm, estimate = norms.norms_and_estimates(
+        padded_square(inverse, kernels), theta_hat, contexts, kernels
+    )
     expected = np.sqrt(np.einsum("ia,ij,ja->a", contexts, inverse, contexts))
     np.testing.assert_allclose(norm, expected, rtol=1e-11, atol=1e-13)
     np.testing.assert_allclose(estimate, theta_hat @ contexts, rtol=1e-11, atol=1e-12)
@@ -66,12 +69,15 @@ def test_packing_puts_arms_last_and_zeroes_what_is_masked(n, d, n_arms, seed):
     np.testing.assert_array_equal(out, expected)
 
 
-def test_mean_rewards_do_not_depend_on_how_a_chunk_is_cut():
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("n_arms", [1, 12, 20, 45])
+def test_mean_rewards_do_not_depend_on_how_a_chunk_is_cut(kernels, n_arms):
     rng = np.random.default_rng(0)
-    contexts, theta = rng.standard_normal((50, 13, 20)), rng.standard_normal(13)
-    whole = norms.mean_rewards(contexts, theta)
+    contexts = rng.standard_normal((50, 13, norms.pad(n_arms, kernels)))
+    theta = rng.standard_normal(13)
+    whole = norms.mean_rewards(contexts, theta, kernels)
     pieces = np.concatenate(
-        [norms.mean_rewards(np.ascontiguousarray(contexts[i : i + 1]), theta) for i in range(50)]
+        [norms.mean_rewards(contexts[i : i + 1].copy(), theta, kernels) for i in range(50)]
     )
     np.testing.assert_array_equal(whole, pieces)
     np.testing.assert_allclose(
@@ -81,7 +87,7 @@ def test_mean_rewards_do_not_depend_on_how_a_chunk_is_cut():
 
 def test_a_kernel_set_that_does_not_exist_is_refused_by_name():
     with pytest.raises(ValueError, match="no kernels named 'mmx'.*available: .*generic"):
-        norms.mean_rewards(np.zeros((1, 1, 4)), np.zeros(1), "mmx")
+        norms.mean_rewards(np.zeros((1, 1, 8)), np.zeros(1), "mmx")
 
 
 def test_the_environment_chooses_the_kernels(monkeypatch):
@@ -91,9 +97,21 @@ def test_the_environment_chooses_the_kernels(monkeypatch):
     assert norms.default() == KERNELS[0]
 
 
-def test_unpadded_arrays_are_refused():
-    with pytest.raises(ValueError, match="padded to a multiple of 4"):
-        norms.norms_and_estimates(np.zeros((3, 3)), np.zeros(3), np.zeros((3, 4)))
+@pytest.mark.parametrize("kernels", SETS)
+def test_rows_are_padded_to_whole_vectors_of_the_set(kernels):
+    lanes = norms.pad(1, kernels)
+    assert lanes == (8 if "512" in kernels else 4)
+    assert [norms.pad(n, kernels) for n in (0, lanes, lanes + 1)] == [0, lanes, 2 * lanes]
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_unpadded_arrays_are_refused(kernels):
+    lanes = norms.pad(3, kernels)
+    words = f"padded to a multiple of {lanes}"
+    with pytest.raises(ValueError, match=words):
+        norms.norms_and_estimates(np.zeros((3, 3)), np.zeros(3), np.zeros((3, lanes)), kernels)
+    with pytest.raises(ValueError, match=words):
+        norms.norms_and_estimates(np.zeros((3, lanes)), np.zeros(3), np.zeros((3, 3)), kernels)
 
 
 TRIGGERS = [Determinant(C=0.3), TimedDeterminant(D=2.0), Periodic(every=5), Always(), Never()]

@@ -53,6 +53,17 @@ def played(algorithm, problem, n, start=0, engine=None):
     return engine, engine.play(stream.take(n - start))[0]
 
 
+def inverses_of(state):
+    """Return views of the inverses of eager clients in dimension 3."""
+    numbers, at, found = state["pending_numbers"], 0, []
+    for n, dense, _, _ in state["pending_marks"]:
+        at += 3 * (3 if dense else n)  # ΔA or its vectors come before the inverse
+        found.append(numbers[at : at + 9].reshape(3, 3))
+        at += 9 + 3 + 3  # Δb and θ̂ after it
+    assert at == len(numbers)
+    return found
+
+
 def unsettled(share, lazy):
     """Return an engine whose inverses were changed by this share of their largest entry."""
     sizes = {"dim": 3, "n_arms": 4, "n_clients": 1}
@@ -61,9 +72,8 @@ def unsettled(share, lazy):
         "async", **sizes, horizon=2000, lazy=lazy, trigger="always" if lazy else "never"
     )
     state = state_of(played(algorithm, problem, 300)[0])
-    numbers = state["snapshot_numbers" if lazy else "pending_numbers"]
-    for row in numbers[:, 12:24]:  # a matrix of 3 × 4 comes before the inverse
-        row[[0, 5, 10]] += share * np.abs(row).max()
+    for inverse in list(state["snapshot_numbers"][:, :3]) if lazy else inverses_of(state):
+        inverse += share * np.abs(inverse).max() * np.eye(3)
     engine = Engine(algorithm)
     restore(engine, state)
     return played(algorithm, problem, 2000, 300, engine)

@@ -741,3 +741,54 @@ def test_a_bare_compiled_function_cannot_be_pickled_but_its_plugin_can():
     assert pickle.loads(pickle.dumps(make(trigger=Counting(fast=True)))).trigger == Counting(
         fast=True
     )
+
+
+# --- the norm is computed where it is read ---
+
+
+class Noted:
+    """A third-party weighting: ω = 1, and it notes the norms."""
+
+    def __init__(self):
+        self.norms = []
+
+    def weight(self, norm, sigma):
+        self.norms.append(norm)
+        return 1.0
+
+
+class NormBlind(Noted):
+    reads_norm = False
+
+
+class Mistaken(NormBlind):
+    """Declares that it does not read the norm, and reads it."""
+
+    def weight(self, norm, sigma):
+        return 0.1 / (0.1 + norm)
+
+
+@pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "eager"])
+@pytest.mark.parametrize("variant", ["async", "sync"])
+def test_a_weighting_that_reads_the_norm_gets_it_at_every_pull(variant, lazy):
+    problem = fsl.SyntheticProblem(5, 6, 4, seed=1)
+    results = {}
+    for weighting in (Noted(), NormBlind(), "unit"):
+        result = fsl.run(
+            variant, problem, horizon=600, weighting=weighting, lazy=lazy, record="all"
+        )
+        results[weighting] = result
+        np.testing.assert_array_equal(result.arms, next(iter(results.values())).arms)
+        np.testing.assert_array_equal(result.layers, next(iter(results.values())).layers)
+    noted, blind, _ = results
+    assert len(noted.norms) == len(blind.norms) == 600
+    assert min(noted.norms) > 0 and np.isfinite(noted.norms).all()
+    assert len(set(noted.norms)) > 500  # each pull has its own
+    assert np.isnan(blind.norms).all()
+
+
+def test_a_weighting_that_reads_the_norm_and_declares_that_it_does_not_ends_the_run():
+    with pytest.raises(
+        PluginError, match="Mistaken.*returned a weight that is negative or not finite"
+    ):
+        fsl.run("async", fsl.SyntheticProblem(5, 6, 4), horizon=600, weighting=Mistaken())

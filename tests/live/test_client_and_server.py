@@ -337,6 +337,47 @@ def test_a_client_reports_invalid_arguments():
         check_refused(words, lambda name=name: fsl.Server(fsl.make(name, **SIZES)))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        np.asfortranarray,
+        lambda x: np.repeat(x, 2, axis=0)[::2],
+        lambda x: x.tolist(),
+        lambda x: x.astype(">f8"),
+        lambda x: np.frombuffer(b"0" + x.tobytes(), np.uint8)[1:].view(np.float64).reshape(x.shape),
+    ],
+    ids=["fortran", "strided", "lists", "big-endian", "misaligned"],
+)
+@pytest.mark.parametrize(("dim", "n_arms"), [(3, 4), (1, 4), (3, 1), (1, 1)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_layout_of_contexts_changes_no_decision(change, dim, n_arms, masked):
+    algorithm = fsl.make("async", dim=dim, n_arms=n_arms, n_clients=2, horizon=500)
+    plain, other, rng = fsl.Client(algorithm), fsl.Client(algorithm), np.random.default_rng(0)
+    for _ in range(20):
+        x = rng.uniform(-0.5, 0.5, (n_arms, dim))
+        mask = np.arange(n_arms) == rng.integers(n_arms) if masked else None
+        decision = plain.select(x, mask)
+        assert other.select(change(x), mask if mask is None else mask.tolist()) == decision
+        for client in (plain, other):
+            assert np.array_equal(client.export_decision(decision.id)[1], x[decision.arm])
+            client.observe(decision, 0.3)
+
+
+def test_a_context_that_is_masked_out_may_be_anything():
+    client, x = fsl.Client(fsl.make("async", **SIZES)), np.full((4, 3), 0.5)
+    x[1] = np.nan, np.inf, 9.0
+    check_refused("NaN or infinity", lambda: client.select(x))
+    assert client.select(x, np.array([False, False, True, False])).arm == 2
+    assert client.n_open == 1
+
+
+@pytest.mark.parametrize("mask", [np.ones(4), np.ones(3, bool), np.ones((4, 1), bool)], ids=str)
+def test_a_mask_of_another_type_or_shape_is_refused(mask):
+    client = fsl.Client(fsl.make("async", **SIZES))
+    check_refused("mask must be 4 booleans", lambda: client.select(np.zeros((4, 3)), mask))
+    assert client.n_open == 0
+
+
 def test_errors_name_the_plugin_that_fails_in_a_live_client():
     def broken(gain, elapsed):
         raise RuntimeError("no luck")

@@ -32,10 +32,10 @@ def test_a_round_has_one_example_in_the_block_of_each_arm_and_its_class_pays():
         row.tobytes(): at for at, row in enumerate(centred / np.linalg.norm(centred, axis=1).max())
     }
     for contexts, rewards in zip(chunk.contexts, chunk.rewards, strict=True):
-        blocks = contexts.reshape(3, 4, 4)  # block, feature, arm
+        blocks = contexts.reshape(3, 4, 3)  # block, feature, arm
         example = np.ascontiguousarray(blocks[0, :, 0])
         for block in range(3):
-            for arm in range(4):
+            for arm in range(3):
                 np.testing.assert_array_equal(
                     blocks[block, :, arm], example if block == arm else np.zeros(4)
                 )

@@ -134,7 +134,7 @@ def test_chunks_pass_the_checks_for_streams_of_plugins(folder):
     for problem in problems(folder):
         stream = problem.stream(50, None)
         chunk = stream.take(50)
-        check_chunk(chunk, 50, 0, problem.n_arms)
+        check_chunk(chunk, 50, 0, problem.n_arms, problem.dim)
 
 
 def test_importing_fedsuplin_imports_neither_pandas_nor_scikit_learn():

@@ -30,6 +30,8 @@ COUNTED = (
     "bytes_down",
 )
 SUMMED = ("regret", "reward")
+# With the kernels of AVX-512 as AVX2 runs them.
+SETS = [*norms.available(), *([norms.SPLIT] if "avx2" in norms.available() else [])]
 
 
 def law_of(variant: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -255,7 +257,7 @@ def test_the_twins_agree_on_arrays_with_rewards_and_with_rounds_of_fewer_arms(
     assert_twins(algorithm, problem)
 
 
-@pytest.mark.parametrize("kernels", norms.available())
+@pytest.mark.parametrize("kernels", SETS)
 @pytest.mark.parametrize("n_arms", [1, 5, 11, 24])
 @pytest.mark.parametrize("variant", [*VARIANTS, "oful"])
 def test_the_twins_agree_whichever_kernels_the_cpu_has(
@@ -263,6 +265,40 @@ def test_the_twins_agree_whichever_kernels_the_cpu_has(
 ) -> None:
     assert_twins(
         *synthetic(variant, n_arms=n_arms, dim=9, horizon=400, contexts="ball"), kernels=kernels
+    )
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 9, 2), (8, 1, 1), (17, 13, 1)], ids=str)
+@pytest.mark.parametrize("variant", [*VARIANTS, "oful"])
+def test_the_twins_agree_at_awkward_sizes_whichever_kernels_the_cpu_has(
+    variant: str, sizes: tuple[int, int, int], kernels: str
+) -> None:
+    dim, n_arms, n_clients = sizes
+    assert_twins(
+        *synthetic(
+            variant,
+            dim=dim,
+            n_arms=n_arms,
+            n_clients=n_clients,
+            horizon=500,
+            alpha_scale=0.2,
+            ridge=0.1,
+        ),
+        kernels=kernels,
+    )
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "eager"])
+@pytest.mark.parametrize("variant", ["async", "sync"])
+def test_the_twins_agree_where_shortcuts_spare_most_widths(
+    variant: str, lazy: bool, kernels: str
+) -> None:
+    """tests/ext/test_shortcuts.py counts how many: here it is three of four."""
+    assert_twins(
+        *synthetic(variant, dim=25, n_arms=20, horizon=2000, alpha_scale=0.1, lazy=lazy),
+        kernels=kernels,
     )
 
 

@@ -235,6 +235,7 @@ def test_a_finished_run_is_not_played_again(tmp_path):
     again = fsl.run("async", synthetic(), horizon=1000, checkpoint=file)
     assert np.array_equal(first.regret, again.regret) and file.read_bytes() == content
     assert again.loop_time == first.loop_time  # of which none was now
+    assert again.cpu_time >= read_archive(file)[1]["cpu_time"] > 0
 
 
 # --- killed, interrupted ---
@@ -367,7 +368,7 @@ def test_other_files_are_refused(whole, tmp_path):
     result = fsl.run("async", synthetic(), horizon=100).save(tmp_path / "result.npz").read_bytes()
     refused(result, tmp_path / "run.ckpt", "is not a checkpoint of fedsuplin; it was left as it is")
     refused(
-        whole.replace(b"format 1", b"format 9", 1), tmp_path / "run.ckpt", "is of another format"
+        whole.replace(b"format 2", b"format 9", 1), tmp_path / "run.ckpt", "is of another format"
     )
 
 
@@ -432,7 +433,8 @@ def test_indices_out_of_range_are_refused(name, value, whole, tmp_path):
 @pytest.mark.parametrize(
     ("name", "column", "value"),
     [
-        ("snapshot_marks", 1, 3),
+        ("snapshot_marks", 0, 10**6),
+        ("snapshot_marks", 1, 2),
         ("snapshot_marks", 2, 7),
         ("pending_marks", 0, 99),
         ("pending_marks", 1, -1),

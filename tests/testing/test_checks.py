@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -359,6 +359,24 @@ class HoldsAGenerator(Walk):
     rng: Any = field(default_factory=lambda: np.random.default_rng(0))
 
 
+class Overwriting(Walk):
+    """Allows that its stream is drawn ahead, but uses one array for all noise."""
+
+    noise: ClassVar[Any] = np.zeros(1000)
+
+    def stream(self, horizon: int, arrival: Any) -> Any:
+        stream = super().stream(horizon, arrival)
+        take = stream.take
+
+        def take_into_the_same_array(n: int) -> Chunk:
+            chunk = take(n)
+            self.noise[:n] = chunk.contexts[:, 0, 0]
+            return replace(chunk, noise=self.noise[:n])
+
+        stream.take, stream.may_prefetch = take_into_the_same_array, True
+        return stream
+
+
 class WithItsOwnStream(Walk):
     """Has a stream that is not a Stream, so it lacks the budget that a run reads."""
 
@@ -646,7 +664,7 @@ EXAMPLES = [  # kind, the check that must fail first, the plugin, and the messag
         "problems",
         "pulls_are_legal",
         WithAnotherDimension(),
-        r"shape \(300, 3, 4\); pulls × dim × lanes is \(300, 4, 4\)",
+        r"contexts, of shape \(300, 3, 4\), do not fit 300 rounds of 4 arms in dimension 4",
     ),
     (
         "problems",
@@ -660,6 +678,12 @@ EXAMPLES = [  # kind, the check that must fail first, the plugin, and the messag
         "pulls_do_not_depend_on_the_split",
         Unseeded(),
         "second stream, taken in pieces, gives other noise",
+    ),
+    (
+        "problems",
+        "chunks_stay_while_the_next_is_taken",
+        Overwriting(),
+        r"may_prefetch is True, but take\(150\) changed the noise of the chunk before",
     ),
     (
         "problems",
