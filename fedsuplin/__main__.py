@@ -15,6 +15,9 @@ def main() -> None:
     # The shell starts background jobs with Ctrl-C ignored, and then so do we.
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, stop_at_once)
+    # Idle threads of OpenBLAS sleep after 2^10 cycles. Unless the user says otherwise, they would
+    # keep a core each busy for the first 0.1 s, which a short run could use.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")
     from .cli.main import root_command
 
     # A command's module is imported later, so the command line itself restores the handler.

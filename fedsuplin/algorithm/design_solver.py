@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from scipy.linalg import cho_factor, cho_solve, qr
 
 from .._shared.array_types import Floats
+from .._shared.lazy_names import LazyModule
 from ..errors import NumericalError
 from .design_problem import DesignProblem, compute_variances
+
+if TYPE_CHECKING:
+    from scipy import linalg
+else:
+    linalg = LazyModule("scipy.linalg")  # takes longer to import than the rest of a short run
 
 # Parts of the tolerance: what the path to the weights may use, and what they may have used once
 # rows are left out. The rest is for the rounding of another formula that checks the value.
@@ -54,7 +60,7 @@ def find_core_set_weights(problem: DesignProblem, tolerance: float) -> Floats:
 
 def _pick_spread_out_rows(rows: Floats) -> Floats:
     """Pick one row per dimension, each with the largest part orthogonal to those before."""
-    _, pivots = qr(rows.T, mode="r", pivoting=True, check_finite=False)
+    _, pivots = linalg.qr(rows.T, mode="r", pivoting=True, check_finite=False)
     return np.sort(pivots[: rows.shape[1]])
 
 
@@ -217,7 +223,7 @@ class _NewtonEquations:
         clients = np.arange(problem.n_clients)
         self.sums = np.equal.outer(problem.clients, clients).astype(float)  # Aᵀ
         self.spread = self.solve(self.sums)
-        self.price_factor = cho_factor(self.sums.T @ self.spread, check_finite=False)
+        self.price_factor = linalg.cho_factor(self.sums.T @ self.spread, check_finite=False)
 
     def solve(self, right: Floats) -> Floats:
         """Return (C + diag(s/π))⁻¹ times a vector or columns."""
@@ -230,7 +236,9 @@ class _NewtonEquations:
         free = self.solve(
             point.variances - point.prices[self.problem.clients] + target / point.weights
         )
-        prices = cho_solve(self.price_factor, self.problem.sum_by_client(free), check_finite=False)
+        prices = linalg.cho_solve(
+            self.price_factor, self.problem.sum_by_client(free), check_finite=False
+        )
         weights = free - self.spread @ prices
         slacks = (target - point.slacks * weights) / point.weights - point.slacks
         return _NewtonStep(weights, slacks, prices)
@@ -246,7 +254,7 @@ def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
     if size <= max(SMALL_BLOCK, rank * (rank + 1) // 2):
         whole = _factor_beside_identity((rows @ rows.T) ** 2 * np.outer(scale, scale))
         return lambda right: _scale_rows(
-            scale, cho_solve(whole, _scale_rows(scale, right), check_finite=False)
+            scale, linalg.cho_solve(whole, _scale_rows(scale, right), check_finite=False)
         )
     first, second = np.triu_indices(rank)
     pairs = (
@@ -260,7 +268,7 @@ def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
     def solve(right: Floats) -> Floats:
         right = _scale_rows(scale, right)
         return _scale_rows(
-            scale, right - pairs @ cho_solve(short, pairs.T @ right, check_finite=False)
+            scale, right - pairs @ linalg.cho_solve(short, pairs.T @ right, check_finite=False)
         )
 
     return solve
@@ -269,7 +277,7 @@ def _make_inverse(rows: Floats, scale: Floats) -> Callable[[Floats], Floats]:
 def _factor_beside_identity(matrix: Floats) -> tuple[Floats, bool]:
     """Return the Cholesky factor of I + matrix for the solver, which overwrites the matrix."""
     matrix[np.diag_indices_from(matrix)] += 1.0
-    factor, lower = cho_factor(matrix, overwrite_a=True, check_finite=False)
+    factor, lower = linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
     return factor, lower
 
 

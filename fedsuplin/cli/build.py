@@ -12,9 +12,13 @@ from ..algorithm.assembling import assemble_algorithm
 from ..algorithm.composing import compose_recipe, list_keywords
 from ..algorithm.doubling import FIRST_EPOCH_PULLS, Doubling
 from ..algorithm.making import make_from_recipe
-from ..algorithm.suitable_variants import list_suitable_variants, needs_fixed_arms
+from ..algorithm.suitable_variants import (
+    find_natural_noise,
+    list_suitable_variants,
+    needs_fixed_arms,
+)
 from ..contracts.problem import Problem
-from ..contracts.variant import PARTS, Variant
+from ..contracts.variant import PARTS
 from ..errors import InvalidInput
 from ..problems.fixed_arms import FixedArmsProblem
 from ..problems.synthetic import SyntheticProblem
@@ -145,13 +149,6 @@ def build_registered_problem(takes: set[str], given: dict[str, Any]) -> Problem:
     check_needed_keywords(given["problem"], values)
     problem: Problem = plugins.create("problems", given["problem"], values)
     return problem
-
-
-def find_natural_noise(recipe: Variant) -> str:
-    """Return the noise to build a problem with by default: the one that the variant assumes."""
-    if not isinstance(recipe.noise, str):
-        return "gaussian"
-    return getattr(plugins.factory("noise_models", recipe.noise), "drawn_as", recipe.noise)
 
 
 def list_arrival_keywords(given: dict[str, Any]) -> set[str]:

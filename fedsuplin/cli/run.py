@@ -224,6 +224,7 @@ def summarise_run(result: RunResult, algorithm: Algorithm, problem: Problem) -> 
         "microseconds": result.microseconds,
         "loop_time": result.loop_time,
         "wall_time": result.wall_time,
+        "cpu_time": result.cpu_time,
         "guarantee": not result.departures,
         "theorem": algorithm.theorem,
         "departures": list(result.departures),

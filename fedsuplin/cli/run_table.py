@@ -39,7 +39,7 @@ def make_run_table(numbers: Mapping[str, Any], problem: Problem, algorithm: Algo
         (
             "time",
             f"{numbers['microseconds']:.2f} µs per round in the loop, "
-            f"{numbers['wall_time']:.2f} s in total",
+            f"{numbers['wall_time']:.2f} s in total, {numbers['cpu_time']:.2f} s of CPU",
         ),
         ("guarantee", make_guarantee_cell(numbers)),
     ):

@@ -33,6 +33,7 @@ def run_epochs(
     progress: Progress | None,
     chunk: int | None,
     kernels: str | None,
+    prefetch: bool | None,
 ) -> RunResult:
     """Play a Doubling, each epoch with an engine of its own.
 
@@ -41,8 +42,9 @@ def run_epochs(
     algorithm = doubling.algorithm(0)
     check_together(algorithm, problem)
     stream = problem.stream(length, choose_arrival(algorithm, problem, length))
-    began, budget = time.perf_counter(), stream.budget
+    began, began_cpu, budget = time.perf_counter(), time.thread_time(), stream.budget
     ended: list[RunResult] = []
+    recorders: list[Recorder] = []
 
     def build_whole_result(recorder: Recorder, complete: bool) -> RunResult:
         spec = {
@@ -52,7 +54,12 @@ def run_epochs(
         }
         parts = [*ended, recorder.build_result(problem, complete)]
         whole = join_results(parts, list_recorded_pulls(record, length))
-        return replace(whole, spec=spec, wall_time=time.perf_counter() - began)
+        return replace(
+            whole,
+            spec=spec,
+            wall_time=time.perf_counter() - began,
+            cpu_time=time.thread_time() - began_cpu + sum(r.ahead_cpu for r in recorders),
+        )
 
     for epoch in doubling.epochs(length):
         algorithm = doubling.algorithm(epoch.number)
@@ -61,9 +68,10 @@ def run_epochs(
         recorder = Recorder(
             engine, algorithm, record, epoch.n_pulls, first=epoch.begins, total=length
         )
+        recorders.append(recorder)
         size = choose_chunk_size(algorithm, chunk)
         try:
-            play_stream(recorder, stream, size, progress, phases, None)
+            play_stream(recorder, stream, size, progress, phases, None, prefetch)
         except KeyboardInterrupt:
             warn_of_interruption(stacklevel=3)
             return build_whole_result(recorder, complete=False)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-
-from fedsuplin_ext import norms
 
 from .._shared.checks import check_positive_integer
 from ..algorithm.algorithm import Algorithm
 from ..algorithm.failures import build_failure
-from ..contracts.stream import Chunk, Stream, check_chunk
-from ..errors import FedsuplinError, InvalidInput, PluginError
+from ..contracts.stream import Chunk, Stream
+from ..errors import InvalidInput
 from .checkpoint import CheckpointKeeper, save_checkpoint
+from .drawing import ChunkSource
 from .interruptions import Interruptions
 from .phases import PhaseRunner
 from .recorder import Recorder
@@ -27,9 +25,8 @@ def choose_chunk_size(algorithm: Algorithm, given: int | None = None) -> int:
     """Return the pulls per chunk of the loop: the given number, or one for cache and Ctrl-C."""
     if given is not None:
         return check_positive_integer("chunk", given)
-    lanes = norms.pad(algorithm.n_arms)
-    by_memory = CHUNK_BYTES / (8 * algorithm.dim * lanes)
-    by_time = CHUNK_FLOPS / (algorithm.dim**2 * (lanes + 20) * algorithm.n_layers)
+    by_memory = CHUNK_BYTES / (8 * algorithm.dim * algorithm.n_arms)
+    by_time = CHUNK_FLOPS / (algorithm.dim**2 * (algorithm.n_arms + 20) * algorithm.n_layers)
     return max(1, int(min(by_memory, by_time, 1 << 16)))
 
 
@@ -40,23 +37,29 @@ def play_stream(
     progress: Progress | None,
     phases: PhaseRunner | None,
     keeper: CheckpointKeeper | None,
+    prefetch: bool | None = False,
 ) -> None:
     """Run the loop: play a stream in chunks to the recorder's end, with checkpoints if asked."""
-    with Interruptions(deferred=keeper is not None) as interruptions:
+
+    def choose_size(played: int) -> int:
+        n = min(size, recorder.length - played)
+        return n if keeper is None else min(n, keeper.count_pulls_left(played) or n)
+
+    with (
+        Interruptions(deferred=keeper is not None) as interruptions,
+        ChunkSource(stream, recorder, choose_size, prefetch, keeper is not None) as source,
+    ):
         while recorder.played < recorder.length:
-            n = min(size, recorder.length - recorder.played)
-            if keeper is not None:
-                n = min(n, keeper.count_pulls_left(recorder.played) or n)
-            chunk = take_chunk(stream, n, recorder)
-            before = time.perf_counter()
+            chunk = source.take()
+            recorder.start_loop()
             play_chunk(recorder, chunk, phases)
-            recorder.loop_time += time.perf_counter() - before
+            recorder.stop_loop()
             if keeper is not None and (
                 interruptions.any
                 or keeper.is_due(recorder.played)
                 or recorder.played == recorder.length
             ):
-                save_checkpoint(keeper, recorder, stream, phases)
+                save_checkpoint(keeper, recorder, source.position, phases)
             if interruptions.any:
                 raise KeyboardInterrupt
             if progress is not None:
@@ -79,19 +82,3 @@ def play_chunk(recorder: Recorder, chunk: Chunk, phases: PhaseRunner | None) -> 
         elif status != "done":
             where = f"at pull {recorder.pull} (client {int(chunk.clients[n])})"
             raise build_failure(engine, status, where)
-
-
-def take_chunk(stream: Stream, n: int, recorder: Recorder) -> Chunk:
-    """Take the loop's next n pulls; what a plugin's stream raises becomes a PluginError."""
-    try:
-        chunk = stream.take(n)
-    except FedsuplinError:
-        raise
-    except Exception as error:
-        where = f"pulls {recorder.pull} to {recorder.pull + n - 1}"
-        raise PluginError(
-            f"{type(stream).__qualname__} raised {type(error).__name__}: {error}, for {where}"
-        ) from error
-    if not stream.checked:
-        check_chunk(chunk, n, recorder.pull, recorder.algorithm.n_arms)
-    return chunk

@@ -36,7 +36,9 @@ class Recorder:
         """Record `length` pulls, those from `first` on of a run that has `total` in all."""
         self.engine, self.algorithm, self.length, self.played = engine, algorithm, length, 0
         self.first, self.total = first, total or length
-        self.loop_time, self.earlier, self.began = 0.0, 0.0, time.perf_counter()
+        self.loop_time, self.loop_cpu, self.earlier, self.earlier_cpu = 0.0, 0.0, 0.0, 0.0
+        self.drawing_cpu, self.ahead_cpu = 0.0, 0.0  # drawing, and what another thread did of it
+        self.start_clocks()
         at = list_recorded_pulls(record, self.total)
         self.at = at[(at > first) & (at <= first + length)] - first
         self.sums = np.zeros((len(self.at), len(SUMS)))
@@ -49,10 +51,38 @@ class Recorder:
         """The number of pulls played in the whole run."""
         return self.first + self.played
 
+    def start_clocks(self) -> None:
+        """Begin to count the seconds of the run: those of a clock, and those of the CPU."""
+        self.began, self.began_cpu = time.perf_counter(), time.thread_time()
+
     @property
     def wall_time(self) -> float:
         """Seconds since the run began, with those before it was resumed."""
         return self.earlier + time.perf_counter() - self.began
+
+    @property
+    def cpu_time(self) -> float:
+        """CPU seconds since the run began, with those before it was resumed.
+
+        They are those of this thread and of the one that draws chunks ahead.
+        """
+        return self.earlier_cpu + time.thread_time() - self.began_cpu + self.ahead_cpu
+
+    def start_loop(self) -> None:
+        """Start the clocks of the loop, for one chunk."""
+        self._loop_began = time.perf_counter(), time.thread_time()
+
+    def stop_loop(self) -> None:
+        """Stop the clocks of the loop, and add what they show to its times."""
+        wall, cpu = self._loop_began
+        self.loop_cpu += time.thread_time() - cpu
+        self.loop_time += time.perf_counter() - wall
+
+    def add_drawing(self, seconds: float, *, is_ahead: bool) -> None:
+        """Add the CPU seconds of a chunk that was drawn; is_ahead: by another thread."""
+        self.drawing_cpu += seconds
+        if is_ahead:
+            self.ahead_cpu += seconds
 
     def build_result(self, problem: Problem, complete: bool) -> RunResult:
         """Build the RunResult of what was played so far."""
@@ -80,6 +110,7 @@ class Recorder:
             drift=engine.drift,
             loop_time=self.loop_time,
             wall_time=self.wall_time,
+            cpu_time=self.cpu_time,
             complete=complete,
             departures=tuple(algorithm.departures(problem)),
             seed=problem.seed,
@@ -124,13 +155,19 @@ def list_recorded_pulls(record: str | int, length: int) -> Counts:
     if record == "all":
         return np.arange(1, length + 1)
     if record == "log":
-        return np.unique(np.geomspace(1, length, LOG_POINTS).round().astype(np.int64))
+        return drop_repeats(np.geomspace(1, length, LOG_POINTS).round().astype(np.int64))
     if isinstance(record, str):
         raise InvalidInput(
             f'record must be "log", "all" or a whole number n for every n-th pull, not {record!r}'
         )
     every = check_positive_integer("record", record)
-    return np.unique(np.append(np.arange(every, length + 1, every), length))
+    return drop_repeats(np.append(np.arange(every, length + 1, every), length))
+
+
+def drop_repeats(pulls: Counts) -> Counts:
+    """Return the recorded pulls, which are sorted, each once; np.unique imports numpy.ma first."""
+    once: Counts = pulls[np.append(pulls[:-1] != pulls[1:], True)]
+    return once
 
 
 def collect_notices(algorithm: Algorithm, problem: Problem) -> dict[str, Any]:

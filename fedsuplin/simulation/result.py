@@ -81,6 +81,10 @@ class RunResult:
         Seconds in the compiled loop.
     wall_time : float
         Seconds in all, with those in which contexts were drawn.
+    cpu_time : float
+        CPU seconds of the thread that ran it, and of the one that drew ahead. Unlike
+        ``wall_time`` it does not count the time in which other processes had the core; 0 in files
+        that were saved before it was recorded.
     complete : bool
         False if the run was stopped before its end.
     departures : tuple of str
@@ -122,6 +126,7 @@ class RunResult:
     drift: float = 0.0
     loop_time: float = 0.0
     wall_time: float = 0.0
+    cpu_time: float = 0.0
     complete: bool = True
     departures: tuple[str, ...] = ()
     seed: int | None = None

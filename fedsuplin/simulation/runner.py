@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from ..algorithm.algorithm import Algorithm
@@ -38,6 +37,7 @@ def run(
     kernels: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
+    prefetch: bool | None = None,
     **parameters: Any,
 ) -> RunResult:
     """Play an algorithm on a problem.
@@ -70,6 +70,10 @@ def run(
         stopped.
     checkpoint_every : int, optional
         Write the checkpoint whenever this many pulls were played, instead of every minute.
+    prefetch : bool, optional
+        Whether a second thread draws the next chunk while this one is played. By default it does
+        if this process may use more than one core. Results are the same. A stream of a plugin
+        is drawn ahead only if it allows it with ``may_prefetch``.
     **parameters : object
         Further keywords of :func:`make`, if the algorithm is a name or a variant. With the
         practical preset ``noise_scale``, ``R`` and ``corruption`` default to the problem's.
@@ -97,6 +101,8 @@ def run(
     """
     if checkpoint is None and checkpoint_every is not None:
         raise InvalidInput("checkpoint_every= needs checkpoint=, the file to keep the run in")
+    if prefetch is not None and not isinstance(prefetch, bool):
+        raise InvalidInput(f"prefetch must be True, False or None, not {prefetch!r}")
     if isinstance(algorithm, Doubling):
         if checkpoint is not None:
             raise InvalidInput(
@@ -113,6 +119,7 @@ def run(
             progress=progress,
             chunk=chunk,
             kernels=kernels,
+            prefetch=prefetch,
         )
     algorithm, length = prepare_algorithm(algorithm, problem, horizon, parameters)
     stream = problem.stream(length, choose_arrival(algorithm, problem, length))
@@ -125,10 +132,10 @@ def run(
         identity = identify_run(recorder, problem, record)
         keeper = CheckpointKeeper(checkpoint, checkpoint_every, identity)
         resume_run(keeper, recorder, stream, phases, size)
-    recorder.began = time.perf_counter()
+    recorder.start_clocks()
     complete = True
     try:
-        play_stream(recorder, stream, size, progress, phases, keeper)
+        play_stream(recorder, stream, size, progress, phases, keeper, prefetch)
     except KeyboardInterrupt:
         complete = False
         warn_of_interruption(stacklevel=2)

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from .._shared.child_processes import end_with_parent, ignore_interrupts
+from .._shared.cores import count_cores
 from .._shared.extras import import_extra
 from ..errors import InvalidInput, unknown
 
@@ -80,11 +81,14 @@ def run_jobs(
     return run_here(workers, run_job, jobs)
 
 
-def count_cores() -> int:
-    """Return how many cores a backend may use, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def is_core_left(backend: str, workers: int | None, n_jobs: int) -> bool:
+    """Return whether a backend leaves cores free, so that each run may draw in a second thread.
+
+    A cluster's workers may share their machines with others, so none is counted on there.
+    """
+    if backend.startswith(DASK):
+        return False
+    return min(workers or count_cores(), n_jobs) < count_cores()
 
 
 # --- threads ----------------------------------------------------------------------------------

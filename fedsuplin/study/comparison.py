@@ -25,7 +25,7 @@ from ..problems.specs import make_problem_from_spec
 from ..simulation.preparing import check_problem
 from ..simulation.result import RunResult
 from ..simulation.runner import run
-from .backends import StopFlag, raise_if_stopped, run_jobs
+from .backends import StopFlag, is_core_left, raise_if_stopped, run_jobs
 from .curves import CURVE_COLUMNS, list_curve_rows
 from .grid import list_seeds
 
@@ -358,10 +358,11 @@ def compare(
     def run_one(job: tuple[str, int], stop: StopFlag | None) -> tuple[tuple[str, int], RunResult]:
         watch = None if stop is None else lambda *_: raise_if_stopped(stop)
         algorithm, at = make_algorithm(*job), job[1]
-        return job, run(algorithm, problems[at], horizon=length, progress=watch)
+        return job, run(algorithm, problems[at], horizon=length, progress=watch, prefetch=prefetch)
 
     algorithms = {label: make_algorithm(label, 0) for label in labelled}
     jobs = [(label, at) for at in range(len(which)) for label in labelled]
+    prefetch = is_core_left("threads", threads, len(jobs))
     results: dict[tuple[str, int], RunResult] = {}
     complete = True
     try:

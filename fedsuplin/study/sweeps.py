@@ -7,6 +7,7 @@ one with more seeds plays only the new ones.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,15 @@ from .._shared.plain_data import encode_json
 from .._shared.statistics import compute_standard_error
 from ..simulation.result import RunResult
 from ..simulation.runner import run
-from .backends import Died, RunStopped, StopFlag, check_backend, raise_if_stopped, run_jobs
+from .backends import (
+    Died,
+    RunStopped,
+    StopFlag,
+    check_backend,
+    is_core_left,
+    raise_if_stopped,
+    run_jobs,
+)
 from .curves import CURVE_COLUMNS, MEASURED, list_curve_rows
 from .grid import Grid, Point, list_points, make_problem, name_for_key
 from .sweep_checks import check_names
@@ -284,9 +293,11 @@ def sweep_points(
         }
         counter = ProgressCounter(points, done, progress)
         todo = sort_longest_first(point for point in points if point.key not in done)
+        prefetch = is_core_left(backend, workers, len(todo))
+        run_job = functools.partial(run_point, prefetch=prefetch)
         complete = True
         try:
-            with contextlib.closing(run_jobs(backend, workers, run_point, todo)) as ended:
+            with contextlib.closing(run_jobs(backend, workers, run_job, todo)) as ended:
                 for outcome in ended if todo else ():
                     line = make_failed_line(outcome) if isinstance(outcome, Died) else outcome
                     if line is not None:
@@ -335,14 +346,16 @@ def sort_longest_first(points: Iterable[Point]) -> list[Point]:
     return sorted(points, key=lambda point: -point.work)
 
 
-def run_point(point: Point, stop: StopFlag | None = None) -> dict[str, Any] | None:
+def run_point(
+    point: Point, stop: StopFlag | None = None, prefetch: bool = False
+) -> dict[str, Any] | None:
     """Do one run of a sweep, and return its line for the journal; None if it was stopped.
 
     An error of the run is kept in its line and not raised.
     """
     began = time.perf_counter()
     try:
-        result = play_point(point, stop)
+        result = play_point(point, stop, prefetch)
     except RunStopped:
         return None
     except (Exception, SystemExit) as error:  # a plugin does not end the program of its user
@@ -359,14 +372,20 @@ def run_point(point: Point, stop: StopFlag | None = None) -> dict[str, Any] | No
     return line | {"versions": result.versions, "guarantee": not result.departures}
 
 
-def play_point(point: Point, stop: StopFlag | None) -> RunResult:
+def play_point(point: Point, stop: StopFlag | None, prefetch: bool) -> RunResult:
     """Play one run of a sweep: make the problem of a point, and run its policy on it."""
     keywords = dict(point.policy)
     name, horizon = keywords.pop("name"), point.problem.get("horizon")
     watch = None if stop is None else lambda *_: raise_if_stopped(stop)
     record = "log" if point.record is None else point.record
     return run(
-        name, make_problem(point), horizon=horizon, record=record, progress=watch, **keywords
+        name,
+        make_problem(point),
+        horizon=horizon,
+        record=record,
+        progress=watch,
+        prefetch=prefetch,
+        **keywords,
     )
 
 

@@ -578,7 +578,7 @@ def test_equations_that_cannot_be_solved_end_in_the_same_error(monkeypatch):
     def singular(*_, **__):
         raise LinAlgError
 
-    monkeypatch.setattr(design_solver, "cho_factor", singular)
+    monkeypatch.setattr("scipy.linalg.cho_factor", singular)
     with pytest.raises(NumericalError, match="Ask for a larger tolerance"):
         find_multi_client_design(normal(42, 8, 5, 3))
 

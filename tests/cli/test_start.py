@@ -94,3 +94,35 @@ def test_what_is_imported_before_ctrl_c_is_caught_is_small(started):
     code += "print(*sorted(name for name in set(sys.modules) - before if '.' not in name))"
     imported = set(started(code).stdout.split())
     assert "fedsuplin" in imported and not imported & {"click", "numpy", "scipy", "rich"}
+
+
+MODULES = START.replace("main()", "import atexit, sys\n") + (
+    "atexit.register(lambda: print('MODULES', *sys.modules))\nmain()"
+)
+
+
+def test_a_plain_run_imports_nothing_that_it_does_not_use(started):
+    """SciPy's linear algebra alone takes longer to import than everything else in a short run."""
+    done = started(MODULES, "run", "--horizon", "100")
+    imported = set(done.stdout.rpartition("MODULES ")[2].split())
+    assert {"fedsuplin.cli.run", "numpy", "rich.table"} <= imported
+    assert not imported & {
+        "scipy.linalg",
+        "numpy.f2py",
+        "numpy.ma",
+        "pandas",
+        "joblib",
+        "asyncio",
+        "matplotlib",
+    }
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "10"), ("26", "26")])
+def test_idle_threads_of_openblas_sleep_unless_the_user_says_otherwise(
+    started, monkeypatch, given, used
+):
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given)
+    code = MODULES.replace("*sys.modules", "__import__('os').environ['OPENBLAS_THREAD_TIMEOUT']")
+    assert started(code, "variants").stdout.endswith(f"MODULES {used}\n")

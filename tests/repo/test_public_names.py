@@ -30,8 +30,8 @@ from fedsuplin.registry import Registry, Source, find_package, plugins
 ROOT = Path(__file__).parents[2]
 DOORS = [fsl, fedsuplin.plugin]
 NAMES = [
-    *("run", "make", "compare", "sweep", "connect", "connect_async"),
-    *("Algorithm", "Variant", "Doubling", "RunResult", "Comparison", "SweepResult"),
+    *("run", "make", "compare", "sweep", "benchmark", "connect", "connect_async"),
+    *("Algorithm", "Variant", "Doubling", "RunResult", "Comparison", "SweepResult", "Benchmark"),
     *("SyntheticProblem", "FixedArmsProblem", "ArrayProblem", "problem_from_table"),
     *("ClassificationProblem", "DigitsProblem", "MovieLensProblem"),
     *("Client", "Server", "Connection", "AsyncConnection", "Decision"),

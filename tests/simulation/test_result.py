@@ -26,6 +26,12 @@ def test_a_saved_result_is_loaded_completely(result, tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_the_cpu_time_of_a_run_is_positive_and_not_longer_than_its_wall_time(result):
+    assert 0 < result.cpu_time <= result.wall_time + 0.01  # the two clocks tick apart
+    epochs = fsl.make("async", dim=4, n_arms=5, n_clients=3, horizon=None)
+    assert fsl.run(epochs, fsl.SyntheticProblem(4, 5, 3, seed=2), horizon=3000).cpu_time > 0
+
+
 def test_a_result_without_arms_is_loaded_without_them(tmp_path):
     thin = fsl.run("sync", fsl.SyntheticProblem(4, 5, 3, seed=2), horizon=600)
     assert fsl.RunResult.load(thin.save(tmp_path / "thin.npz")).arms is None
