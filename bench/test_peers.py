@@ -2,10 +2,7 @@
 
     pip install ".[peers]" && pytest bench/test_peers.py --benchmark-enable
 
-`contextualbandits.linreg` (compiled, Sherman–Morrison) and coba's LinUCB can do the same job:
-choose among K contexts with one shared θ. They must choose our arms. mabwiser has a θ for each arm
-and one context per round, so it gets that: K widths of one context, then one arm's update. Its µs
-are for less data, and its arms differ.
+What each of them does is in fedsuplin/microbench/peers.py. `fedsuplin bench` times them too.
 
 A peer that is not installed is left out (conftest.py); the extra `peers` installs them all.
 """
@@ -17,73 +14,21 @@ import pytest
 
 import fedsuplin as fsl
 from fedsuplin.algorithm.making import make_for
-from fedsuplin.microbench.numpy_linucb import FixedRadius, NumpyLinUCB, play_rows, take_first_rows
+from fedsuplin.microbench.numpy_linucb import NumpyLinUCB, play_rows, take_first_rows
+from fedsuplin.microbench.peers import (
+    PEER_ROUNDS,
+    PEERS,
+    RADIUS,
+    RIDGE,
+    check_peer,
+    make_same_job,
+)
 from fedsuplin.microbench.settings import HORIZON, PAPER
 from fedsuplin.microbench.timing import make_loop_timing, make_timing, take_best
 from fedsuplin.reference.twin import run_reference
 
 D, K = PAPER["dim"], PAPER["n_arms"]
-RIDGE, RADIUS = 1.0, 0.5
-PEER_ROUNDS = 300
 
-
-# --- the players: select(rows) gives an arm, update(x, reward) learns ---
-
-
-class ContextualBandits:
-    """The compiled peer, in double precision like all others here."""
-
-    def __init__(self) -> None:
-        from contextualbandits.linreg import LinearRegression
-
-        self.model = LinearRegression(
-            lambda_=RIDGE, fit_intercept=False, method="sm", use_float=False
-        )
-
-    def select(self, rows):
-        return int(self.model.predict_ucb(rows, RADIUS).argmax())
-
-    def update(self, x, reward):
-        self.model.partial_fit(x[None], np.array([reward]))
-
-
-class Coba:
-    """Actions are contexts; only the features of actions are used. The ridge is always 1."""
-
-    def __init__(self) -> None:
-        from coba.learners import LinUCBLearner
-
-        self.learner = LinUCBLearner(alpha=RADIUS, features=["a"])
-
-    def select(self, rows):
-        actions = rows.tolist()
-        self.action, self.probability = self.learner.predict(None, actions)[:2]
-        return actions.index(self.action)
-
-    def update(self, x, reward):
-        self.learner.learn(None, self.action, reward, self.probability)
-
-
-class Mabwiser:
-    """A θ for each arm; the round's first row is the context of all arms."""
-
-    def __init__(self) -> None:
-        from mabwiser.mab import MAB, LearningPolicy
-
-        self.bandit = MAB(list(range(K)), LearningPolicy.LinUCB(alpha=RADIUS, l2_lambda=RIDGE))
-        # It needs a fit before the first prediction; this one teaches nothing.
-        self.bandit.fit([0], [0.0], np.zeros((1, D)))
-
-    def select(self, rows):
-        self.context = rows[:1]
-        self.arm = self.bandit.predict(self.context)
-        return self.arm
-
-    def update(self, x, reward):
-        self.bandit.partial_fit([self.arm], [reward], self.context)
-
-
-PEERS = {"contextualbandits": ContextualBandits, "coba": Coba, "mabwiser": Mabwiser}
 ALL = [pytest.param(name, marks=pytest.mark.peer(name)) for name in PEERS]
 SAME_JOB = ALL[:2]
 
@@ -113,16 +58,6 @@ def alone():
     )
 
 
-def make_oful(problem) -> fsl.Algorithm:
-    """Make the algorithm that does what the others do: one layer, one radius, no communication."""
-    return make_for(
-        "oful",
-        problem,
-        problem.horizon,
-        {"noise": FixedRadius(RADIUS), "ridge": RIDGE, "trigger": "never"},
-    )
-
-
 # --- arms ---
 
 
@@ -130,26 +65,14 @@ def make_oful(problem) -> fsl.Algorithm:
 def test_the_same_arms_are_chosen(alone, name):
     problem, rows, theta, noise = alone
     n = PEER_ROUNDS if name == "coba" else len(rows)
-    ours = fsl.run(make_oful(problem), problem, record="all").arms[:n]
-    player = make_linucb() if name == "numpy" else PEERS[name]()
+    ours = fsl.run(make_same_job(problem, problem.horizon), problem, record="all").arms[:n]
+    player = make_linucb() if name == "numpy" else PEERS[name](D, K)
     assert play_rows(player, rows[:n], theta, noise[:n]) == ours.tolist()
 
 
 @pytest.mark.peer("mabwiser")
-def test_mabwiser_is_a_linucb_for_each_arm(alone):
-    _, rows, theta, noise = alone
-    player = Mabwiser()
-    arms = np.array(play_rows(player, rows[:60], theta, noise[:60]))
-    x, context = rows[:60, 0], rows[60, 0]
-    rewards = np.einsum("td,d->t", rows[np.arange(60), arms], theta) + noise[:60]
-    bounds = player.bandit.predict_expectations(context[None])
-    for arm in range(K):
-        mine = x[arms == arm]
-        inverse = np.linalg.inv(RIDGE * np.eye(D) + mine.T @ mine)
-        expected = context @ inverse @ mine.T @ rewards[arms == arm] + RADIUS * np.sqrt(
-            context @ inverse @ context
-        )
-        assert bounds[arm] == pytest.approx(expected, rel=1e-9)
+def test_mabwiser_is_a_linucb_for_each_arm():
+    check_peer("mabwiser", D, K, 60)
 
 
 # --- times ---
@@ -162,7 +85,7 @@ def test_a_round_of_a_peer(benchmark, alone, name):
     benchmark.extra_info["rounds"] = PEER_ROUNDS
     arms = benchmark.pedantic(
         lambda player: play_rows(player, rows[:PEER_ROUNDS], theta, noise[:PEER_ROUNDS]),
-        setup=lambda: ((make_linucb() if name == "numpy" else PEERS[name](),), {}),
+        setup=lambda: ((make_linucb() if name == "numpy" else PEERS[name](D, K),), {}),
         rounds=3,
     )
     assert len(arms) == PEER_ROUNDS
@@ -196,11 +119,11 @@ def test_async_is_150_times_faster_than_the_reference(paper, tell):
 def test_our_oful_round_is_25_times_faster_than_a_peers(alone, name, tell):
     problem, rows, theta, noise = alone
     rows, noise = rows[:PEER_ROUNDS], noise[:PEER_ROUNDS]
-    algorithm = make_oful(problem)
+    algorithm = make_same_job(problem, problem.horizon)
     ours, theirs = take_best(
         8,
         make_loop_timing(algorithm, problem, problem.horizon),
-        make_timing(lambda: play_rows(PEERS[name](), rows, theta, noise)),
+        make_timing(lambda: play_rows(PEERS[name](D, K), rows, theta, noise)),
     )
     compare(tell, "oful", ours / problem.horizon, name, theirs / len(rows), at_least=25)
 

@@ -13,6 +13,8 @@ from fedsuplin.federation.connection import connect as connect
 from fedsuplin.live.client import Client as Client
 from fedsuplin.live.client import Decision as Decision
 from fedsuplin.live.server import Server as Server
+from fedsuplin.microbench.round_costs import Benchmark as Benchmark
+from fedsuplin.microbench.round_costs import benchmark as benchmark
 from fedsuplin.problems.arrays import ArrayProblem as ArrayProblem
 from fedsuplin.problems.classification import ClassificationProblem as ClassificationProblem
 from fedsuplin.problems.classification import DigitsProblem as DigitsProblem
@@ -31,6 +33,7 @@ __all__ = [
     "Algorithm",
     "ArrayProblem",
     "AsyncConnection",
+    "Benchmark",
     "ClassificationProblem",
     "Client",
     "Comparison",
@@ -47,6 +50,7 @@ __all__ = [
     "SyntheticProblem",
     "Variant",
     "__version__",
+    "benchmark",
     "compare",
     "connect",
     "connect_async",

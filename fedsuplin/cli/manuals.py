@@ -195,14 +195,30 @@ REPRODUCE = Manual(
     further_reading=f"docs/reproduction.md for what was found, {JSON_KEYS}",
 )
 BENCH = Manual(
-    summary="Measure this machine.",
+    summary="Measure this machine, or what a round of some policies costs.",
+    arguments={
+        "[NAMES]...": "Variants, or registered triggers, weightings or policies, which are then "
+        "parts of async. [default: measure this machine]"
+    },
     examples={
-        "fedsuplin bench": "everything, as tables",
+        "fedsuplin bench": "this machine, as tables",
+        "fedsuplin bench async sync --against numpy-linucb": "two policies beside NumPy",
+        "fedsuplin bench async --trigger periodic --against async": "what another trigger costs",
+        "fedsuplin bench async --dim 5,25 --arms 5,20 --against numpy-layered --figure cost.png": (
+            "over sizes, as a figure"
+        ),
+        "fedsuplin bench async --against async": "how far two measurements are apart",
         "fedsuplin bench --quick --json": "in a few seconds, for a script",
         "fedsuplin bench --markdown docs/benchmarks.md": "as a page, such as docs/benchmarks.md",
     },
-    writes={"FILE": "With --markdown FILE: the tables as a page in Markdown."},
+    writes={
+        "FILE of --markdown": "The tables as a page in Markdown; without names, with a chart "
+        "beside it.",
+        "FILE of --figure": "The figure.",
+    },
     environment=COMPUTES,
+    needs="pip install 'fedsuplin[plot]' for figure and chart, 'fedsuplin[peers]' to compare with "
+    "other libraries; without them these are left out, with a notice",
     further_reading=f"docs/speed.md for what a round costs, {JSON_KEYS}",
 )
 VARIANTS = Manual(

@@ -1,4 +1,4 @@
-"""Measure widths, rounds, communication, syncs and memory."""
+"""Measure widths, rounds, peers, communication, syncs and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from ..simulation.loop import choose_chunk_size
 from ..simulation.preparing import choose_arrival
 from ..simulation.result import RunResult
 from ..simulation.runner import run
-from .numpy_linucb import SingleThreadedNumpy
+from .opponents import OpponentFailed, Opponents
+from .peers import (
+    HOW_TO_INSTALL,
+    JOBS,
+    PEER_ROUNDS,
+    PEERS,
+    find_version,
+    make_peer_problem,
+    make_same_job,
+)
 from .settings import FULL, HORIZON, IDLE, NOISE, PAPER, SIZES, VARIANTS, WIDTHS, Effort
 from .timing import (
     count_width_flops,
@@ -25,6 +34,7 @@ from .timing import (
     make_loop_timing,
     make_peak_timing,
     make_timing,
+    measure_peak,
     take_best,
 )
 
@@ -40,12 +50,13 @@ def measure_all(
     parts = (
         ("widths", measure_widths),
         ("rounds", measure_rounds),
+        ("peers", measure_peers),
         ("communication", measure_communication),
         ("sync", measure_sync),
         ("memory", measure_memory),
     )
     numbers: dict[str, Any] = {"kernels": norms.default(), "available": norms.available()}
-    numbers["fma_gigaflops"] = measure.fma_peak(0.2) / 1e9
+    numbers["fma_gigaflops"] = measure_peak(0.2) / 1e9
     for done, (name, part) in enumerate(parts):
         progress(name, done, len(parts))
         numbers[name] = part(effort)
@@ -79,12 +90,12 @@ def measure_rounds(effort: Effort) -> list[dict[str, Any]]:
     """Measure rounds: of each variant at the paper's setting, then of `async` at other sizes."""
     others = [PAPER | {"dim": dim, "n_arms": n_arms} for dim, n_arms in SIZES]
     cases = [(variant, PAPER) for variant in VARIANTS] + [("async", sizes) for sizes in others]
-    with SingleThreadedNumpy() as numpy:
+    with Opponents() as numpy:
         return [measure_round(variant, sizes, numpy, effort) for variant, sizes in cases]
 
 
 def measure_round(
-    variant: str, sizes: dict[str, Any], numpy: SingleThreadedNumpy, effort: Effort
+    variant: str, sizes: dict[str, Any], numpy: Opponents, effort: Effort
 ) -> dict[str, Any]:
     """Measure the loop, the drawing of contexts, and rounds of the NumPy LinUCB, in turns."""
     problem = SyntheticProblem(**sizes, **NOISE.get(variant, {}), seed=0)
@@ -92,12 +103,18 @@ def measure_round(
     pulls, draws, numpy_rounds = (
         choose_pulls(n, sizes) for n in (effort.pulls, effort.pulls // 4, effort.numpy_rounds)
     )
-    loop, draw, other = take_best(
-        effort.turns,
+    named = (*sizes.values(), numpy_rounds)
+    numpy.check("numpy-linucb", *named)
+    timings = [
         make_loop_timing(algorithm, problem, pulls),
         make_timing(lambda: draw_contexts(algorithm, problem, draws)),
-        numpy.make_timing(problem.dim, problem.n_arms, numpy_rounds),
-    )
+        numpy.request_timing("numpy-linucb", *named),
+    ]
+    if variant == "async":  # of which there is a NumPy twin that plays the same rounds
+        numpy.check("numpy-layered", *named)
+        timings.append(numpy.request_timing("numpy-layered", *named))
+        timings.append(make_loop_timing(algorithm, problem, numpy_rounds))
+    loop, draw, other, *same_job = take_best(effort.turns, *timings)
     layers = compute_layers_looked_at(run(algorithm, problem, horizon=pulls))
     return {
         "variant": variant,
@@ -109,7 +126,37 @@ def measure_round(
         "microseconds_drawing": 1e6 * draw / draws,
         "numpy_microseconds": 1e6 * other / numpy_rounds,
         "times_numpy": (other / numpy_rounds) / (loop / pulls),
+        "layered_microseconds": 1e6 * same_job[0] / numpy_rounds if same_job else None,
+        "times_layered": same_job[0] / same_job[1] if same_job else None,
     }
+
+
+def measure_peers(effort: Effort) -> list[dict[str, Any]]:
+    """Measure rounds of a one-layer LinUCB: of `oful`, and of each other library installed."""
+    with Opponents() as opponents:
+        return [measure_peer(peer, opponents, effort) for peer in PEERS]
+
+
+def measure_peer(peer: str, opponents: Opponents, effort: Effort) -> dict[str, Any]:
+    """Measure a peer beside `oful`; its row has `trouble` in place of numbers if it can't be."""
+    dim, n_arms, version = PAPER["dim"], PAPER["n_arms"], find_version(peer)
+    row: dict[str, Any] = {"peer": peer, "version": version, "dim": dim, "n_arms": n_arms}
+    row |= {"job": JOBS[peer], "microseconds": None, "ours": None, "times": None, "trouble": None}
+    if version is None:
+        return row | {"trouble": HOW_TO_INSTALL}
+    problem, rounds = make_peer_problem(dim, n_arms), min(PEER_ROUNDS, effort.numpy_rounds)
+    try:
+        opponents.check(peer, dim, n_arms, 1, rounds)
+        theirs, loop = take_best(
+            effort.turns,
+            opponents.request_timing(peer, dim, n_arms, 1, rounds),
+            make_loop_timing(make_same_job(problem, HORIZON), problem, effort.pulls),
+        )
+    except OpponentFailed as error:
+        return row | {"trouble": f"failed: {error}"}
+    ours = 1e6 * loop / effort.pulls
+    row |= {"microseconds": 1e6 * theirs / rounds, "ours": ours}
+    return row | {"times": row["microseconds"] / ours}
 
 
 def choose_pulls(n: int, sizes: dict[str, int]) -> int:

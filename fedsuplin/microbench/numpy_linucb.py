@@ -1,25 +1,17 @@
-"""The LinUCB in NumPy that everything is compared with, run in its own process."""
+"""The LinUCB in NumPy that everything is compared with."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..problems.arrays import ArrayProblem
 from ..problems.synthetic import SyntheticProblem
+from ..simulation.runner import run
 from .settings import HORIZON
-from .timing import Timing, make_timing
-
-THREAD_VARIABLES = (
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+from .timing import make_timing
 
 
 class NumpyLinUCB:
@@ -95,50 +87,31 @@ class FixedRadius:
         return np.zeros(n), np.zeros(n)
 
 
-def time_numpy_rounds(dim: int, n_arms: int, n: int) -> float:
-    """Return the seconds of n rounds of the NumPy LinUCB."""
+def check_linucb_arms(
+    dim: int, n_arms: int, n: int, player: Any = None, name: str = "the NumPy LinUCB"
+) -> None:
+    """Check that the NumPy LinUCB, or a peer that does the same, chooses the arms of `oful`.
+
+    There is one client; ridge and radius are those of the NumPy LinUCB.
+    """
+    problem = SyntheticProblem(dim, n_arms, 1, contexts="ball", seed=0)  # where no two arms tie
+    rows, noise = take_first_rows(problem, n)
+    assert problem.theta is not None  # it has one for all arms
+    alone = ArrayProblem(rows, np.zeros(n, int), theta=problem.theta, noise=noise)
+    parameters: dict[str, Any] = {"noise": FixedRadius(0.5), "ridge": 1.0, "trigger": "never"}
+    ours = run("oful", alone, record="all", **parameters).arms
+    player = NumpyLinUCB(dim, n_arms, 1.0, 0.5) if player is None else player
+    theirs = play_rows(player, rows, problem.theta, noise)
+    if ours is None or ours.tolist() != theirs:
+        raise AssertionError(
+            f"oful and {name} differ within {n} pulls at d={dim}, K={n_arms}: "
+            "nothing is timed unless both choose the same arms"
+        )
+
+
+def time_numpy_rounds(dim: int, n_arms: int, n_clients: int, n: int) -> float:
+    """Return the CPU seconds of n rounds of the NumPy LinUCB, which has one client."""
     problem = SyntheticProblem(dim, n_arms, 1)
     theta, (rows, noise) = problem.theta, take_first_rows(problem, n)
     assert theta is not None  # it has one for all arms
     return make_timing(lambda: play_rows(NumpyLinUCB(dim, n_arms, 1.0, 0.5), rows, theta, noise))()
-
-
-def answer_timings() -> None:
-    """Time the NumPy LinUCB in its process: read sizes from stdin, and print seconds."""
-    for line in sys.stdin:
-        dim, n_arms, n = map(int, line.split())
-        print(time_numpy_rounds(dim, n_arms, n), flush=True)
-
-
-class SingleThreadedNumpy:
-    """The NumPy LinUCB in a process whose BLAS has one thread: one core is compared with one core.
-
-    With two threads OpenBLAS takes several times as long for matrices of this size when the other
-    core is busy.
-    """
-
-    def __enter__(self) -> SingleThreadedNumpy:
-        code = f"from {__name__} import {answer_timings.__name__} as answer; answer()"
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],
-            env=os.environ | dict.fromkeys(THREAD_VARIABLES, "1"),
-            stdin=pipe,
-            stdout=pipe,
-            text=True,
-            start_new_session=True,
-        )
-        return self
-
-    def make_timing(self, dim: int, n_arms: int, n: int) -> Timing:
-        """Return a timing of n rounds of the NumPy LinUCB in that process."""
-
-        def seconds() -> float:
-            assert self._process.stdout is not None  # it is a pipe
-            print(dim, n_arms, n, file=self._process.stdin, flush=True)
-            return float(self._process.stdout.readline())
-
-        return seconds
-
-    def __exit__(self, *error: object) -> None:
-        self._process.communicate()  # the end of its input ends it

@@ -13,8 +13,11 @@ from .settings import HORIZON, PAPER
 from .timing import count_width_flops
 
 LEGEND = """\
-All times in µs. layers: looked at, on average; drawing: its contexts, besides
-the loop; NumPy: a one-layer LinUCB round, and how many times ours it takes."""
+All times in µs of CPU. layers: looked at, on average; drawing: its contexts,
+besides the loop; NumPy: a one-layer LinUCB round, and how many times ours it
+takes; same job: NumPy that does what async does, over the first rounds, and
+how many times ours over the same rounds it takes. A peer's round is that of a
+one-layer LinUCB, and so is the one of oful beside it."""
 
 
 def make_tables(numbers: dict[str, Any]) -> Group:
@@ -23,6 +26,7 @@ def make_tables(numbers: dict[str, Any]) -> Group:
         make_machine_table(numbers),
         make_widths_table(numbers["widths"]),
         make_rounds_table(numbers["rounds"]),
+        make_peers_table(numbers["peers"]),
         LEGEND,
     )
 
@@ -45,7 +49,8 @@ def list_facts(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "code path", f"{numbers['kernels']} (this CPU can run {', '.join(numbers['available'])})"
     yield (
         "FMA peak",
-        f"{numbers['fma_gigaflops']:.1f} Gflop/s in double precision, one core, measured",
+        f"{numbers['fma_gigaflops']:.1f} Gflop/s in double precision with "
+        f"{numbers['available'][0]}, one core, measured",
     )
     yield (
         "a sync",
@@ -80,7 +85,17 @@ def make_widths_table(rows: list[dict[str, Any]]) -> Table:
 def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
     """Return the benchmark table of rounds: µs of the loop, of drawing, and of the NumPy LinUCB."""
     table = make_plain_table(
-        "a round of", "d", "K", "µs", "layers", "per layer", "drawing", "NumPy", "times"
+        "a round of",
+        "d",
+        "K",
+        "µs",
+        "layers",
+        "per layer",
+        "drawing",
+        "NumPy",
+        "times",
+        "same job",
+        "times",
     )
     for row in rows:
         table.add_row(
@@ -93,6 +108,54 @@ def make_rounds_table(rows: list[dict[str, Any]]) -> Table:
             f"{row['microseconds_drawing']:.2f}",
             f"{row['numpy_microseconds']:.1f}",
             f"{row['times_numpy']:.1f}",
+            *(
+                "" if row[key] is None else f"{row[key]:.1f}"
+                for key in ("layered_microseconds", "times_layered")
+            ),
+        )
+    return keep_numbers_whole(table)
+
+
+def make_peers_table(rows: list[dict[str, Any]]) -> Table:
+    """Return the benchmark table of other libraries; one that is missing has its row too."""
+    table = make_plain_table("a round of", "d", "K", "µs", "oful µs", "times", "job")
+    for row in rows:
+        name = row["peer"] if row["version"] is None else f"{row['peer']} {row['version']}"
+        numbers = ("microseconds", ".1f"), ("ours", ".2f"), ("times", ".0f")
+        table.add_row(
+            name,
+            str(row["dim"]),
+            str(row["n_arms"]),
+            *("–" if row[key] is None else format(row[key], how) for key, how in numbers),
+            row["trouble"] or row["job"],
+        )
+    keep_numbers_whole(table)
+    table.columns[-1].min_width = None  # words, which may fold
+    return table
+
+
+SHOWN_STAGES = ("kernels", "screening", "update", "rule", "sync", "other")
+
+
+def make_costs_table(rows: list[dict[str, Any]]) -> Table:
+    """Return the table of `fedsuplin bench NAMES`: µs per round, and each stage's share in %."""
+    table = make_plain_table(
+        "a round of", "d", "K", "µs", "±%", "times", *(f"{s[:6]}%" for s in SHOWN_STAGES), "draw µs"
+    )
+    for row in rows:
+        shares = [
+            f"{100 * row['stages'][stage] / row['microseconds']:.0f}" if row["stages"] else ""
+            for stage in SHOWN_STAGES
+        ]
+        table.add_row(
+            row["policy"],
+            str(row["dim"]),
+            str(row["n_arms"]),
+            f"{row['microseconds']:.2f}",
+            f"{100 * row['spread']:.0f}",
+            f"{row['times']:.2f}",
+            *shares,
+            "" if row["drawing"] is None else f"{row['drawing']:.2f}",
         )
     return keep_numbers_whole(table)
 

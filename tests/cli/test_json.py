@@ -16,8 +16,9 @@ SMALL = ("--dim", "4", "--arms", "5", "--clients", "2", "--horizon", "400")
 RUN_KEYS = {
     "variant", "preset", "complete", "played", "horizon", "pulls", "regret", "uniform_regret",
     "reward", "communication", "messages_up", "messages_down", "bytes_up", "bytes_down",
-    "percent_of_uniform", "layer_pulls", "microseconds", "loop_time", "wall_time", "guarantee",
-    "theorem", "departures", "too_short", "seed", "spec", "versions", "notices", "files",
+    "percent_of_uniform", "layer_pulls", "microseconds", "loop_time", "wall_time", "cpu_time",
+    "guarantee", "theorem", "departures", "too_short", "seed", "spec", "versions", "notices",
+    "files",
 }  # fmt: skip
 POLICY_KEYS = {
     "policy", "preset", "seeds", "regret", "regret_error", "communication", "communication_error",
