@@ -37,7 +37,9 @@ GROUPS = {
         "Running",
         "Play one policy, compare several, or run a grid of them.",
         (
-            Section("Functions", qualify("fedsuplin", "run", "compare", "sweep", "make")),
+            Section(
+                "Functions", qualify("fedsuplin", "run", "compare", "sweep", "make", "benchmark")
+            ),
             Section("Algorithms", qualify("fedsuplin", "Algorithm", "Variant", "Doubling")),
             Section("Version", qualify("fedsuplin", "__version__")),
         ),
@@ -66,7 +68,12 @@ GROUPS = {
     "results": Group(
         "Results",
         "What `run`, `compare` and `sweep` return.",
-        (Section("Classes", qualify("fedsuplin", "RunResult", "Comparison", "SweepResult")),),
+        (
+            Section(
+                "Classes",
+                qualify("fedsuplin", "RunResult", "Comparison", "SweepResult", "Benchmark"),
+            ),
+        ),
     ),
     "live": Group(
         "Live clients and servers",
