@@ -127,31 +127,29 @@ MUTANTS = [
     Mutant(
         "the screening keeps arms within w̄, not 2w̄",
         "screening.pyx",
-        "best - 2 * target",
-        "best - target",
+        "s.estimate, 2 * numbers.targets[q]",
+        "s.estimate, numbers.targets[q]",
         "twin",
     ),
     Mutant(
-        "columns side by side: the wrong one",
+        "columns side by side: which arms they were is forgotten at the second move",
         "screening.pyx",
-        "columns[i * lanes[0] + s.source[a]]",
-        "columns[i * lanes[0] + a]",
+        "s.source[left], s.arm[left] = a, s.arm[a]",
+        "s.source[left], s.arm[left] = a, a",
         "twin",
     ),
     Mutant(
         "ties go to whom rounding favours",
         "screening.pyx",
-        "value[a] >= largest - TIE * fabs(largest)",
-        "value[a] >= largest",
+        "w.k.first_of_largest(value, above, TIE, s.out, lanes)",
+        "w.k.first_of_largest(value, above, 0.0, s.out, lanes)",
         "twin",
     ),
     Mutant(
         "≥ for >: an arm as wide as its target is wide",
         "screening.pyx",
-        "largest > above:\n        return -1\n    for a in range(n):\n"
-        "        if s.out[a] == 0 and value[a] > above",
-        "largest >= above:\n        return -1\n    for a in range(n):\n"
-        "        if s.out[a] == 0 and value[a] >= above",
+        "if widest > target:",
+        "if widest >= target:",
         "twin",
     ),
     Mutant(
@@ -261,7 +259,21 @@ MUTANTS = [
         "pair[a] = 0;",
         "proofs",
     ),
+    Mutant(
+        "the coordinates of a pair are exchanged in half a vector",
+        "proofs_body.h",
+        "PAIR(CUT(x, none), CUT(y, none))",
+        "PAIR(CUT(y, none), CUT(x, none))",
+        "proofs",
+    ),
     # --- the loop
+    Mutant(
+        "the rows of a round that is not copied are taken for padded ones",
+        "loop.pyx",
+        "self.screen.round_stride = K\n",
+        "self.screen.round_stride = lanes\n",
+        "twin",
+    ),
     Mutant(
         "the norm given to a weighting is off by 1e-7",
         "loop.pyx",
@@ -327,10 +339,10 @@ MUTANTS = [
     ),
     # --- the kernels
     Mutant(
-        "norms: what is off the diagonal counts once",
+        "norms: the diagonal counts twice",
         "kernels_body.h",
-        "            t[r][v] += t[r][v];\n",
-        "            t[r][v] += 0.0 * t[r][v];\n",
+        "t[r][v] = 0.5 * p[r * ldp + i + r]",
+        "t[r][v] = 1.0 * p[r * ldp + i + r]",
         "kernels",
     ),
     Mutant(
@@ -359,7 +371,42 @@ MUTANTS = [
         "kernels_body.h",
         "FN(choose)((TRUTH)(x >= least)",
         "FN(choose)((TRUTH)(x > least)",
-        "twin",
+        "plain_kernels",
+    ),
+    Mutant(
+        "pad: the next row is left in the padding",
+        "kernels_body.h",
+        "is_arm[l] = -(whole + l < n_arms);",
+        "is_arm[l] = -1;",
+        "plain_kernels",
+    ),
+    Mutant(
+        "the largest lane of two is the first",
+        "kernels_body.h",
+        "_mm_shuffle_pd(m, m, 1)",
+        "_mm_shuffle_pd(m, m, 2)",
+        "plain_kernels",
+    ),
+    Mutant(
+        "layer 0: an arm that was dropped is the widest",
+        "kernels_body.h",
+        "widest = FN(larger)(w[v] + kept[v], widest);",
+        "widest = FN(larger)(w[v], widest);",
+        "plain_kernels",
+    ),
+    Mutant(
+        "spikes: only the first of a layer is looked at",
+        "kernels_body.h",
+        "    for (int i = 0; i < n; i++) {\n        const VEC along",
+        "    for (int i = 0; i < n && i < 1; i++) {\n        const VEC along",
+        "plain_kernels",
+    ),
+    Mutant(
+        "columns moved together: the wrong one",
+        "kernels_body.h",
+        "to[a] = X[source[a]];",
+        "to[a] = X[a];",
+        "plain_kernels",
     ),
     Mutant(
         "matvec: a vector too few of three",
@@ -453,8 +500,8 @@ MUTANTS = [
     Mutant(
         "a permutation that leaves its range",
         "draws_dispatch.h",
-        "while (x >= size)",
-        "while (x > size)",
+        "outside += x >= size;",
+        "outside += x > size;",
         "draws",
     ),
     Mutant("the capped weight is γ", "formulas.pyx", "gamma / norm", "gamma", "kernels"),

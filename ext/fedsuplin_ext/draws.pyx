@@ -82,8 +82,9 @@ cdef class ContextSource:
 
         Every arm has length 1, or lengths[round, arm].
         """
-        cdef ptrdiff_t t, n = out.shape[0]
+        cdef ptrdiff_t t, n = out.shape[0], size = self.d * self.n_arms
         cdef const double* length
+        cdef double* raw
         if (
             out.shape[1] != self.d or out.shape[2] != self.n_arms
             or (lengths is not None and (lengths.shape[0] < n or lengths.shape[1] != self.n_arms))
@@ -98,11 +99,13 @@ cdef class ContextSource:
             check_aligned(&lengths[0, 0], "lengths")
         with nogil:
             for t in range(n):
-                self.draws.normals(&self.state[0], &self.raw[0], self.numbers)
+                # In place where the few numbers too many only reach rounds that follow.
+                raw = &self.raw[0]
+                if (n - 1 - t) * size >= self.numbers - size:
+                    raw = &out[t, 0, 0]
+                self.draws.normals(&self.state[0], raw, self.numbers)
                 length = &lengths[t, 0] if lengths is not None else NULL
-                self.draws.scale_columns(
-                    &self.raw[0], length, self.d, self.n_arms, &out[t, 0, 0]
-                )
+                self.draws.scale_columns(raw, length, self.d, self.n_arms, &out[t, 0, 0])
 
     @property
     def kernels(self):

@@ -20,7 +20,8 @@ typedef struct {
     const char *name;
     /* n normals, n a multiple of 2·FSL_STREAMS. */
     void (*normals)(uint64_t *state, double *out, ptrdiff_t n);
-    /* The columns of `raw` (d × n_arms) scaled to length 1, or to `lengths`, in `out`. */
+    /* The columns of `raw` (d × n_arms) scaled to length 1, or to `lengths`, in `out`, which may be
+     * `raw`. */
     void (*scale_columns)(const double *raw, const double *lengths, int d, int n_arms, double *out);
 } fsl_draw_set;
 
@@ -31,6 +32,11 @@ typedef double fsl_two __attribute__((vector_size(16), aligned(8), may_alias));
 typedef double fsl_four __attribute__((vector_size(32), aligned(8), may_alias));
 #endif
 
+#if FSL_AVX2
+#include <immintrin.h>
+#endif
+
+#define FSL_AVX512_LOGIC 0
 #define FSL_SUFFIX generic
 #define FSL_NAME "generic"
 #if FSL_VECTORS
@@ -48,6 +54,8 @@ typedef double fsl_four __attribute__((vector_size(32), aligned(8), may_alias));
 #define FSL_TARGET __attribute__((target("avx2")))
 #include "draws_body.h"
 
+#undef FSL_AVX512_LOGIC
+#define FSL_AVX512_LOGIC 1
 #define FSL_SUFFIX avx512
 #define FSL_NAME "avx512"
 #define FSL_WIDTH 8
@@ -56,6 +64,8 @@ typedef double fsl_four __attribute__((vector_size(32), aligned(8), may_alias));
 
 /* The eight-wide body for AVX2, where the compiler splits each vector in two: slower than avx2, and
  * only there so that the eight-wide code can be tested on CPUs without AVX-512. */
+#undef FSL_AVX512_LOGIC
+#define FSL_AVX512_LOGIC 0
 #define FSL_SUFFIX split512
 #define FSL_NAME "split512"
 #define FSL_WIDTH 8

@@ -11,7 +11,6 @@ from .rules import Rule
 
 SHORTCUTS: tuple[str, ...]
 REFRESH: int
-FIRST_ROOM: int
 SUMS: tuple[str, ...]
 COUNTS: tuple[str, ...]
 BY_PULL: tuple[str, ...]

@@ -72,9 +72,9 @@ from fedsuplin_ext.structs cimport (
 )
 
 SHORTCUTS = ("fresh", "spikes", "proofs", "fused")  # which change no decision: screening.pyx
-FIRST_PATIENCE = 16  # decisions without a wide arm before a certificate is sought
-FIRST_PANEL_PATIENCE = 8
-NEVER = 1 << 30
+cdef int FIRST_PATIENCE = 16  # decisions without a wide arm before a certificate is sought
+cdef int FIRST_PANEL_PATIENCE = 8
+cdef int NEVER = 1 << 30
 REFRESH = 256  # rank-one steps between factorisations: few enough to bound the drift, and cheap
 
 # The columns of a result, in the order of their enums in structs.pxd.

@@ -98,7 +98,7 @@ cdef number_of(dict numbers, list addresses, size_t address):
 
 
 cdef dict _snapshots(Engine e, list addresses):
-    """The snapshots at these addresses: P and θ̂, marks, ln det, and A and b where they are kept."""
+    """The snapshots at these addresses: P and θ̂, marks, ln det, and A and b where kept."""
     cdef Py_ssize_t d = e.work.d, i, n = len(addresses)
     cdef Snapshot* s
     numbers, log_det = np.zeros((n, d + 1, d)), np.zeros(n)
