@@ -41,6 +41,17 @@ static inline int32_t fsl_high(int32_t pair) { return (int16_t)((uint32_t)pair >
 #define FSL_MADD 256
 #include "proofs_body.h"
 
+/* For CPUs with AVX-VNNI and without AVX-512; not every compiler can ask for it. */
+#if !defined(__clang__) && __GNUC__ >= 12
+#define FSL_AVXVNNI 1
+#define FSL_SUFFIX avxvnni
+#define FSL_TARGET __attribute__((target("avx2,fma,avxvnni")))
+#define FSL_MADD 257
+#include "proofs_body.h"
+#else
+#define FSL_AVXVNNI 0
+#endif
+
 #define FSL_SUFFIX avx2
 #define FSL_WIDTH 4
 #define FSL_TARGET FSL_TARGET_AVX2
@@ -90,6 +101,22 @@ static const fsl_kernel_set *fsl_avx512_with_best_proofs(void)
 }
 #endif
 
+#if FSL_AVX2
+/* avx2, likewise. */
+static const fsl_kernel_set *fsl_avx2_with_best_proofs(void)
+{
+#if FSL_AVXVNNI
+    static fsl_kernel_set set;
+    if (__builtin_cpu_supports("avxvnni")) {
+        set = fsl_set_avx2;
+        set.proofs = &fsl_proofs_avxvnni;
+        return &set;
+    }
+#endif
+    return &fsl_set_avx2;
+}
+#endif
+
 /* The set of that name, or NULL where this build or this CPU does not have it. */
 static const fsl_kernel_set *fsl_kernels_named(const char *name)
 {
@@ -103,7 +130,7 @@ static const fsl_kernel_set *fsl_kernels_named(const char *name)
 #if FSL_AVX2
     if (strcmp(name, "avx2") == 0 || strcmp(name, "split512") == 0) {
         const int runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-        return !runs ? NULL : name[0] == 'a' ? &fsl_set_avx2 : &fsl_set_split512;
+        return !runs ? NULL : name[0] == 'a' ? fsl_avx2_with_best_proofs() : &fsl_set_split512;
     }
 #endif
     return strcmp(name, "generic") == 0 ? &fsl_set_generic : NULL;

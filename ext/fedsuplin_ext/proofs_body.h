@@ -68,7 +68,7 @@
 #define PAIR(low, high) _mm512_mask_blend_epi16(0xAAAAAAAAu, low, _mm512_slli_epi32(high, 16))
 #define ROUND(x, y)                                                                               \
     _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x)), _mm512_cvtpd_ps(y), 1)
-#elif FSL_MADD == 256
+#elif FSL_MADD == 256 || FSL_MADD == 257
 #define NI 8
 #define MOST_NV 2
 #define INTS __m256i
@@ -77,7 +77,11 @@
 #define NO_FLOATS _mm256_setzero_ps()
 #define LOAD_INTS(p) _mm256_loadu_si256((const __m256i *)(p))
 #define SPLAT(n) _mm256_set1_epi32(n)
+#if FSL_MADD == 257
+#define ADD_PAIRS(t, a, b) __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(t) : "x"(a), "x"(b))
+#else
 #define ADD_PAIRS(t, a, b) (t) = _mm256_add_epi32(t, _mm256_madd_epi16(a, b))
+#endif
 #define ADD_PRODUCT(q, t, p) _mm256_fmadd_ps(_mm256_cvtepi32_ps(t), _mm256_loadu_ps(p), q)
 #define STORE_FLOATS(p, q) _mm256_storeu_ps(p, q)
 #define STORE_INTS(p, t) _mm256_storeu_si256((__m256i *)(p), t)
@@ -117,7 +121,7 @@
 #define STORE_FLOATS(p, q) (*(p) = (q))
 #endif
 
-#if FSL_MADD == 513 && !defined(__clang__) /* as in kernels_body.h */
+#if (FSL_MADD == 257 || FSL_MADD == 513) && !defined(__clang__) /* as in kernels_body.h */
 #define FSL_IN_REGISTER(v) __asm__("" : "+v"(v))
 #else
 #define FSL_IN_REGISTER(v)
