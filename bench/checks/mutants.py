@@ -493,8 +493,8 @@ MUTANTS = [
     Mutant(
         "draws: another generator",
         "draws_body.h",
-        "(s[3] << 45) | (s[3] >> 19)",
-        "(s[3] << 44) | (s[3] >> 20)",
+        "(last << 45) | (last >> 19)",
+        "(last << 44) | (last >> 20)",
         "draws",
     ),
     Mutant(
