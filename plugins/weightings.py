@@ -60,6 +60,11 @@ class CorruptionWeight:
             return self
         return replace(self, gamma=math.sqrt(setting.dim) / self.corruption)
 
+    @staticmethod
+    def theorem(setting: Setting, noise: Any) -> CorruptionWeight:
+        """Return the weighting of Theorem 4: its γ makes γC_p = √d, the price in the radii."""
+        return CorruptionWeight(getattr(noise, "corruption", 0.0)).bind(setting)
+
     def weight(self, norm: float, sigma: float) -> float:
         """Return the weight of an observation."""
         if self.gamma is None or norm <= self.gamma:
@@ -96,6 +101,11 @@ class VarianceWeight:
         gamma = self.gamma if self.gamma is not None else math.sqrt(self.R) / setting.dim**0.25
         rho = self.rho if self.rho is not None else 1 / math.sqrt(setting.horizon)
         return replace(self, gamma=gamma, rho=rho)
+
+    @staticmethod
+    def theorem(setting: Setting, noise: Any) -> VarianceWeight:
+        """Return the weighting of Theorem 3, with the R of the noise model."""
+        return VarianceWeight(getattr(noise, "R", 1.0)).bind(setting)
 
     @property
     def largest_weight(self) -> float:

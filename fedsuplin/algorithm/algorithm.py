@@ -147,6 +147,10 @@ class Algorithm:
             expected = type(self.trigger)().bind(self.setting)
             if self.trigger != expected:
                 found.append(f"the trigger is {self.trigger}, the theorem's is {expected}")
+        if self.theorem and hasattr(self.weighting, "theorem"):
+            expected = self.weighting.theorem(self.setting, self.noise)
+            if self.weighting != expected:
+                found.append(f"the weighting is {self.weighting}, the theorem's is {expected}")
         return found + (self._list_broken_assumptions(problem) if problem is not None else [])
 
     def _list_broken_assumptions(self, problem: Any) -> list[str]:
