@@ -21,7 +21,7 @@ from ..algorithm.making import make_for
 from ..algorithm.suitable_variants import find_natural_noise, needs_fixed_arms
 from ..contracts.problem import Problem
 from ..contracts.variant import Variant
-from ..errors import InvalidInput
+from ..errors import InvalidInput, unknown
 from ..problems.fixed_arms import FixedArmsProblem
 from ..problems.synthetic import SyntheticProblem
 from ..reference.twin import run_reference
@@ -147,6 +147,10 @@ def benchmark(
         raise InvalidInput("benchmark needs at least one policy")
     n_clients = check_positive_integer("n_clients", n_clients)
     pulls = None if pulls is None else check_positive_integer("pulls", pulls)
+    for measured in policies:
+        check_name(measured)
+    if against is not None:
+        check_name(against, OPPONENTS)
     sizes = list(itertools.product(list_sizes("dim", dim), list_sizes("n_arms", n_arms)))
     rows: list[dict[str, Any]] = []
     with Opponents() as opponents:
@@ -219,6 +223,13 @@ def measure_size(
             row["stages"] = {name: s * row["microseconds"] for name, s in shares.items()}
         rows.append(row)
     return rows
+
+
+def check_name(policy: str | Variant, others: tuple[str, ...] = ()) -> None:
+    """Refuse a name to measure that no variant, trigger, weighting or policy has, nor `others`."""
+    known = {name for kind in ("variants", *KINDS) for name in plugins.names(kind)} | {*others}
+    if isinstance(policy, str) and policy not in known:
+        raise unknown("policy or plugin to measure", policy, known)
 
 
 def resolve_policy(

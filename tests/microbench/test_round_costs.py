@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import fedsuplin as fsl
 from fedsuplin.cli.main import root_command
-from fedsuplin.errors import InvalidInput, MissingExtra
+from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.microbench import opponents, round_costs
 from fedsuplin.reference.twin import run_reference
 from fedsuplin_ext.stages import STAGES, StageEngine
@@ -162,3 +162,10 @@ def test_the_command_prints_a_table():
 def test_wrong_options_are_named(words, message):
     done = CliRunner().invoke(root_command, ["bench", *words])
     assert done.exit_code == 2 and message in done.output
+
+
+def test_a_misspelt_name_is_reported_before_anything_is_played():
+    with pytest.raises(UnknownName, match="Did you mean 'numpy-linucb'?"):
+        fsl.benchmark("async", against="numpi-linucb", **SMALL)
+    with pytest.raises(UnknownName, match="to measure 'periodik'. Did you mean 'periodic'?"):
+        fsl.benchmark("periodik", **SMALL)
