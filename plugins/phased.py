@@ -166,10 +166,10 @@ class SharedPhases:
         return self._count_traffic(counts)
 
     def _plan(self) -> None:
-        """Plan ⌈π_{i,a} f⌉ pulls for arm a of client i, where f = K·d doubles each phase."""
-        n_clients, n_arms, dim = self._arms.shape
-        pulls_per_client = n_arms * dim * 2.0**self._phase
+        """Plan ⌈π_{i,a} f_p⌉ pulls for arm a of client i in phase p, where f_p = 2^p."""
+        n_clients, n_arms, _ = self._arms.shape
         self._phase += 1
+        pulls_per_client = 2.0**self._phase
         if not self._arms[self._active].any():  # all have reward 0: any will do from now on
             self.plan = np.zeros((n_clients, n_arms), np.int64)
             self.plan[np.arange(n_clients), self._active.argmax(axis=1)] = self._algorithm.horizon
@@ -200,11 +200,11 @@ class SharedPhases:
     def _drop(self, estimates: np.ndarray, norms: np.ndarray) -> None:
         """Drop arms whose upper bound is below the client's best lower bound.
 
-        The width is σ√(2 ln(2MK·phases/δ))·‖x‖.
+        The width is σ√(2 ln(2MK·phases/δ))·‖x‖, for as many phases as 2 + 4 + 8 + … ≥ T_c needs.
         """
         noise, setting = self._algorithm.noise, self._algorithm.setting
-        n_clients, n_arms, dim = self._arms.shape
-        phases = max(1, math.ceil(math.log2(1 + setting.rounds / (n_arms * dim))))
+        n_clients, n_arms, _ = self._arms.shape
+        phases = max(1, math.ceil(math.log2(2 + setting.rounds)) - 1)
         level = math.sqrt(2 * math.log(2 * n_clients * n_arms * phases / noise.delta))
         widths = noise.alpha_scale * noise.noise_scale * level * norms
         estimates = np.where(self._active, estimates, -np.inf)

@@ -146,9 +146,8 @@ phases only (their number grows like log T), and drop arms for good. It is the o
 can have one θ per arm.
 
 - It refuses problems whose arms change; it plays `fsl.FixedArmsProblem`.
-- Within a phase it learns nothing, and plays the phase as it was planned. The first phase has
-  K·d pulls of each client, whatever the noise. So at low noise and short horizons `pe` alone
-  can be ahead, as in the example below.""",
+- Within a phase it learns nothing, and plays the phase as it was planned. Phase p has about 2^p
+  pulls of each client, and at least one of each arm in its design.""",
     "oful": """\
 Each client alone, one layer of optimism. It shows what communication gains: at the paper's
 setting `oful` has 11.6 ± 0.1 per client, `fedlinucb` 1.62 ± 0.03. Use it for one player, or as

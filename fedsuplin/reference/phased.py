@@ -113,17 +113,16 @@ def iterate_fed_pe_phases(
     """Yield the twin's phases p = 1, 2, … of Fed-PE, shared by all clients. Each costs M.
 
     The server solves the multi-client design π over the active arms. Client i pulls its active arm
-    a ⌈π_{i,a} f_p⌉ times, f_p = K d 2^(p−1), and uploads its sums. The server fits θ̂_g for each
-    group of arms with the same θ, and sends it with V_g. Each client drops the arms whose upper
-    bound is below its best lower bound.
+    a ⌈π_{i,a} f_p⌉ times, f_p = 2^p, and uploads its sums. The server fits θ̂_g for each group of
+    arms with the same θ, and sends it with V_g. Each client drops the arms whose upper bound is
+    below its best lower bound.
     """
     assert problem.fixed_arms is not None  # checked before the run
     contexts, group = problem.fixed_arms, group_arms(algorithm, problem)
     M, K, d = contexts.shape
     active, idle = np.full((M, K), True), np.zeros(M, int)
     for phase_number in itertools.count(1):
-        f = K * d * 2 ** (phase_number - 1)
-        phase = Phase(plan_fed_pe(algorithm, contexts, active, group, f), idle)
+        phase = Phase(plan_fed_pe(algorithm, contexts, active, group, 2**phase_number), idle)
         yield phase
         estimates, widths = estimate_groups(algorithm, contexts, group, phase)
         # Client i keeps {a : r̂ + w ≥ max(r̂ − w)}, the maximum over its active arms
@@ -169,10 +168,10 @@ def estimate_groups(
 ) -> tuple[Floats, Floats]:
     """Return r̂ = θ̂_gᵀx and w = σ√(2 ln(2MKH/δ))‖x‖ in V_g⁺ after a Fed-PE phase of the twin.
 
-    The number of phases is H = max(1, ⌈log2(1 + T_c/(K d))⌉).
+    H is the number of phases with Σ_p 2^p ≥ T_c: max(1, ⌈log2(2 + T_c)⌉ − 1).
     """
     M, K, d = contexts.shape
-    H = max(1, math.ceil(math.log2(1 + algorithm.horizon / M / (K * d))))
+    H = max(1, math.ceil(math.log2(2 + algorithm.horizon / M)) - 1)
     scale = compute_noise_scale(algorithm) * math.sqrt(
         2 * math.log(2 * M * K * H / algorithm.noise.delta)
     )
