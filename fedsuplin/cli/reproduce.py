@@ -43,9 +43,9 @@ REPRODUCING_OPTIONS = [
     ),
     _reproducing_option(
         "--movielens",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        metavar="FOLDER",
-        help="A MovieLens release: ml-20m, ml-25m, ml-latest-small, ml-1m, … "
+        type=click.Path(exists=True, path_type=Path),
+        metavar="RELEASE",
+        help="A MovieLens release, its folder or its zip file: ml-20m, ml-latest-small.zip, … "
         "[default: none; movielens is left out]",
     ),
 ]
@@ -96,7 +96,7 @@ def reproduce_command(
     arrivals    who plays when: three arrival patterns, and sync
     clients     regret per client as their number grows, against SupLinUCB
     tradeoff    regret against communication, over C and D
-    movielens   reward on real ratings (needs --movielens FOLDER)
+    movielens   reward on real ratings (needs --movielens RELEASE)
     variance    regret as the variance of noise shrinks: variance and async
     corruption  regret as the budget of an adversary grows: robust and async
     theorem     regret and communication with the constants of the theorems

@@ -16,7 +16,7 @@ from .._shared.array_types import Clients, Counts, Floats
 from .._shared.checks import check_positive_integer
 from ..errors import InvalidInput
 from .data import DataProblem, DataStream, count_earlier, scale_to_whole_numbers
-from .movielens_files import POSITIVE, Features, Ratings, load_folder
+from .movielens_files import POSITIVE, Features, Ratings, load_release
 
 MIN_POSITIVES = 2500
 
@@ -40,7 +40,7 @@ class MovieLensProblem(DataProblem):
     Parameters
     ----------
     folder : str or os.PathLike
-        The folder of an unpacked release, such as ml-20m.
+        A release: its folder, such as ml-20m, or the archive as it is downloaded, ml-20m.zip.
     dim : int, default 25
         The dimension of the features.
     n_arms : int, default 20
@@ -53,6 +53,9 @@ class MovieLensProblem(DataProblem):
     min_positives : int, optional
         Choose instead the users with more than this many ratings above 3. Defaults to 2500, as in
         the paper.
+    standardise : bool, default False
+        Give each column of the reduced features mean 0 and variance 1 before they are scaled to
+        length 1, as the public preprocessing of Li and Wang does.
     horizon : int, optional
         The number of pulls. Defaults to as many as a run asks for.
     arrival : str or arrival pattern, optional
@@ -117,16 +120,21 @@ class MovieLensProblem(DataProblem):
         n_clients: int | None = None,
         most_active: int | None = None,
         min_positives: int | None = None,
+        standardise: bool = False,
         horizon: int | None = None,
         arrival: Any = None,
         seed: int = 0,
     ) -> None:
-        ratings, features = load_folder(folder, check_positive_integer("dim", dim))
+        if not isinstance(standardise, bool):
+            raise InvalidInput(f"standardise must be True or False, not {standardise!r}")
+        dim = check_positive_integer("dim", dim)
+        ratings, features = load_release(folder, dim, standardise)
         passing, self.n_positives = select_users(ratings, most_active, min_positives)
         self.n_users = len(passing)
         clients = passing[: check_n_clients(n_clients, self.n_users)]
         super().__init__(dim, n_arms, len(clients), horizon=horizon, arrival=arrival, seed=seed)
         self.folder, self.users = str(folder), ratings.users[clients]
+        self.standardise = standardise
         self.n_movies, self.n_without_features = len(features.table), int((features.row < 0).sum())
         self.n_words, self.explained_variance = features.n_words, features.explained_variance
         self._features = features.table
@@ -139,6 +147,7 @@ class MovieLensProblem(DataProblem):
             "n_clients": None if n_clients is None else self.n_clients,
             "most_active": most_active,
             "min_positives": min_positives,
+            "standardise": standardise,
             "horizon": self.horizon,
             "arrival": arrival,
             "seed": self.seed,
@@ -185,6 +194,7 @@ class MovieLensProblem(DataProblem):
             f"MovieLensProblem({self.folder!r}, {self.n_clients} of {self.n_users} users "
             f"with {self.n_positives} positives, {self.n_movies} movies with features "
             f"and {self.n_without_features} without, dim={self.dim}, n_arms={self.n_arms}, "
+            f"standardise={self.standardise}, "
             f"arrival={self.arrival}, horizon={self.horizon}, seed={self.seed})"
         )
 

@@ -1,14 +1,17 @@
-"""Read a MovieLens folder, once per process: ratings by user, features by movie."""
+"""Read a MovieLens release, once per process: ratings by user, features by movie."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,53 +53,79 @@ class Features:
     explained_variance: float
 
 
-class Stamp(NamedTuple):
-    """Path, time and size of a file: while they stay the same, it need not be read again."""
+class ReleaseFile(NamedTuple):
+    """A file of a release, by itself or a member of an archive, with the time and size of either.
+
+    While they stay the same, it need not be read again.
+    """
 
     path: str
+    member: str | None
     changed: int
     size: int
 
+    @classmethod
+    def find(cls, path: Path, member: str | None = None) -> ReleaseFile:
+        """Return a file as it is now."""
+        found = path.stat()
+        return cls(str(path.resolve()), member, found.st_mtime_ns, found.st_size)
 
-Stamps = tuple[Stamp, Stamp, Stamp | None]  # of movies, ratings and tags
+    @property
+    def name(self) -> str:
+        """The file's name without its folder."""
+        return Path(self.member or self.path).name
+
+    def __str__(self) -> str:
+        return f"{self.member} in {self.path}" if self.member else self.path
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """Open the file for reading; an archive that is damaged there is reported by its name."""
+        try:
+            if self.member is None:
+                with Path(self.path).open("rb") as file:
+                    yield file
+            else:
+                with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
+                    yield file
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise InvalidInput(f"{self} is damaged: {error}. Get the archive again") from None
+
+
+Release = tuple[ReleaseFile, ReleaseFile, ReleaseFile | None]  # movies, ratings and tags
 # A sweep makes the problem in many threads: one reads the files while the others wait.
 LOADING = threading.Lock()
 
 
-def load_folder(folder: str | os.PathLike[str], dim: int) -> tuple[Ratings, Features]:
-    """Load ratings and features of a MovieLens folder; a process reads unchanged files once."""
-    movies, ratings, tags = find_movielens_files(folder)
-    stamps = (stamp_file(movies), stamp_file(ratings), None if tags is None else stamp_file(tags))
+def load_release(
+    folder: str | os.PathLike[str], dim: int, standardise: bool = False
+) -> tuple[Ratings, Features]:
+    """Load ratings and features of a MovieLens release; a process reads unchanged files once."""
+    release = find_movielens_files(folder)
     with LOADING:
-        return load_ratings(stamps), load_features(stamps, dim)
-
-
-def stamp_file(file: Path) -> Stamp:
-    """Return the stamp of a MovieLens file as it is now."""
-    found = file.stat()
-    return Stamp(str(file.resolve()), found.st_mtime_ns, found.st_size)
+        return load_ratings(release), load_features(release, dim, standardise)
 
 
 @functools.lru_cache(maxsize=2)
-def load_ratings(stamps: Stamps) -> Ratings:
+def load_ratings(release: Release) -> Ratings:
     """Read movies, ratings and tags from MovieLens files."""
-    movies, ratings, tags = stamps
-    listed = read_columns(Path(movies.path), {"movieId": "int32", "genres": "str"})
+    movies, ratings, tags = release
+    listed = read_columns(movies, {"movieId": "int32", "genres": "str"})
     listed = listed.drop_duplicates("movieId")
-    tagged = None
-    if tags is not None:
-        tagged = read_columns(Path(tags.path), {"movieId": "int32", "tag": "str"})
+    tagged = None if tags is None else read_columns(tags, {"movieId": "int32", "tag": "str"})
     documents = collect_documents(listed, tagged)
-    return group_ratings_by_user(Path(ratings.path), listed["movieId"], documents)
+    return group_ratings_by_user(ratings, listed["movieId"], documents)
 
 
 @functools.lru_cache(maxsize=4)
-def load_features(stamps: Stamps, dim: int) -> Features:
+def load_features(release: Release, dim: int, standardise: bool) -> Features:
     """Compute the features of the movies in MovieLens files."""
-    return compute_features(load_ratings(stamps).documents, dim)
+    return compute_features(load_ratings(release).documents, dim, standardise)
 
 
-def group_ratings_by_user(file: Path, movie_ids: pandas.Series, documents: list[str]) -> Ratings:
+def group_ratings_by_user(
+    file: ReleaseFile, movie_ids: pandas.Series, documents: list[str]
+) -> Ratings:
     """Read the file of ratings, user after user; if a movie was rated twice, the later counts."""
     rows = read_columns(file, {"userId": "int32", "movieId": "int32", "rating": "float32"})
     if not len(rows):
@@ -146,8 +175,11 @@ def pair_movies_with_words(table: pandas.DataFrame) -> Iterator[tuple[int, str]]
     return zip(*(table[name].tolist() for name in table), strict=True)
 
 
-def compute_features(documents: list[str], dim: int) -> Features:
-    """Compute TF-IDF of the words in MovieLens files, reduced to dim by an SVD, of length 1."""
+def compute_features(documents: list[str], dim: int, standardise: bool) -> Features:
+    """Compute TF-IDF of the words in MovieLens files, reduced to dim by an SVD, of length 1.
+
+    With `standardise` each column of the reduced features first gets mean 0 and variance 1.
+    """
     text = import_extra("sklearn.feature_extraction.text", "datasets", "MovieLensProblem")
     decomposition = import_extra("sklearn.decomposition", "datasets", "MovieLensProblem")
     try:
@@ -164,6 +196,9 @@ def compute_features(documents: list[str], dim: int) -> Features:
         )
     svd = decomposition.TruncatedSVD(dim, algorithm="arpack", random_state=0)
     table = svd.fit_transform(weights[worded])
+    if standardise:
+        spread = table.std(axis=0)
+        table = (table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     lengths = np.linalg.norm(table, axis=1)
     kept = lengths > SHORTEST
     row = np.full(len(documents), -1)
@@ -174,44 +209,67 @@ def compute_features(documents: list[str], dim: int) -> Features:
     )
 
 
-def find_movielens_files(folder: str | os.PathLike[str]) -> tuple[Path, Path, Path | None]:
-    """Return the files of movies, ratings and, if there are any, tags.
+def find_movielens_files(folder: str | os.PathLike[str]) -> Release:
+    """Return the files of movies, ratings and, if there are any, tags, in a folder or an archive.
 
     They are .csv files in ml-20m, ml-25m and ml-latest, and .dat files in ml-1m and ml-10m.
     """
     if not isinstance(folder, (str, os.PathLike)):
-        raise InvalidInput(f"folder must be the path of a MovieLens folder, not {folder!r}")
+        raise InvalidInput(f"folder must be the path of a MovieLens folder or zip, not {folder!r}")
     where = Path(folder).expanduser()
     looked_for = " or ".join(f"{movies} with {ratings}" for movies, ratings, _ in FORMATS)
     advice = (
-        f"a MovieLens folder has {looked_for}; "
-        "grouplens.org/datasets/movielens has the releases, as zip files to unpack"
+        f"a MovieLens release has {looked_for}; "
+        "grouplens.org/datasets/movielens has the releases, as zip files"
     )
-    if not where.is_dir():
-        raise InvalidInput(f"{where} is not a folder: {advice}")
+    there = list_archive(where, advice) if where.is_file() else list_folder(where, advice)
     for names in FORMATS:
-        movies, ratings, tags = (where / name for name in names)
-        if movies.is_file() and ratings.is_file():
-            return movies, ratings, tags if tags.is_file() else None
+        movies, ratings, tags = (there.get(name) for name in names)
+        if movies is not None and ratings is not None:
+            return movies, ratings, tags
     raise InvalidInput(f"{where} does not hold MovieLens data: {advice}")
 
 
-def read_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+def list_folder(where: Path, advice: str) -> dict[str, ReleaseFile]:
+    """List the MovieLens files of a folder by name."""
+    if not where.is_dir():
+        raise InvalidInput(f"{where} is not a folder or a zip file: {advice}")
+    paths = [where / name for names in FORMATS for name in names]
+    return {path.name: ReleaseFile.find(path) for path in paths if path.is_file()}
+
+
+def list_archive(where: Path, advice: str) -> dict[str, ReleaseFile]:
+    """List the MovieLens files of an archive by name, wherever they are in it."""
+    try:
+        with zipfile.ZipFile(where) as archive:
+            members = archive.namelist()
+    except zipfile.BadZipFile:
+        raise InvalidInput(
+            f"{where} is not a zip file, or not all of it was downloaded: {advice}"
+        ) from None
+    wanted = {name for names in FORMATS for name in names}
+    found = {Path(member).name: member for member in members if Path(member).name in wanted}
+    return {name: ReleaseFile.find(where, member) for name, member in found.items()}
+
+
+def read_columns(file: ReleaseFile, columns: dict[str, str]) -> pandas.DataFrame:
     """Read columns of a MovieLens file; the values of `columns` are their types."""
     import_extra("pandas", "datasets", "MovieLensProblem")
     try:
-        return (read_csv_columns if file.suffix == ".csv" else read_dat_columns)(file, columns)
+        read = read_csv_columns if file.name.endswith(".csv") else read_dat_columns
+        return read(file, columns)
     except InvalidInput:
         raise
     except (ValueError, OverflowError) as error:  # pandas' ParserError is a ValueError
         raise InvalidInput(f"{file} can't be read as MovieLens data: {error}") from None
 
 
-def read_csv_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+def read_csv_columns(file: ReleaseFile, columns: dict[str, str]) -> pandas.DataFrame:
     """Read columns of a .csv file, after checking that it has them."""
     import pandas
 
-    there = pandas.read_csv(file, nrows=0, encoding="utf-8").columns
+    with file.open() as opened:
+        there = pandas.read_csv(opened, nrows=0, encoding="utf-8").columns
     for name in columns:
         if name not in there:
             raise InvalidInput(
@@ -220,10 +278,13 @@ def read_csv_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
     texts = [name for name, kind in columns.items() if kind == "str"]
     keep = {} if not texts else {"keep_default_na": False}  # a tag may be "null"
     names = list(columns)
-    return pandas.read_csv(file, usecols=names, dtype=columns, encoding="utf-8", **keep)[names]
+    with file.open() as opened:
+        return pandas.read_csv(opened, usecols=names, dtype=columns, encoding="utf-8", **keep)[
+            names
+        ]
 
 
-def read_dat_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
+def read_dat_columns(file: ReleaseFile, columns: dict[str, str]) -> pandas.DataFrame:
     """Read columns of a .dat file, which has fields between :: and no header.
 
     The fields are userId, movieId, rating, timestamp; or movieId, title, genres; or userId,
@@ -233,18 +294,20 @@ def read_dat_columns(file: Path, columns: dict[str, str]) -> pandas.DataFrame:
 
     if "rating" in columns:  # millions of lines: pandas is fast with a separator of one character
         kinds = dict(zip((0, 2, 4), columns.values(), strict=True))
-        found = pandas.read_csv(file, sep=":", header=None, usecols=list(kinds), dtype=kinds)
+        with file.open() as opened:
+            found = pandas.read_csv(opened, sep=":", header=None, usecols=list(kinds), dtype=kinds)
         return found.set_axis(list(columns), axis=1)
     rows = list(parse_words_by_movie(file, "genres" in columns))
     return pandas.DataFrame(rows, columns=list(columns)).astype(columns)
 
 
-def parse_words_by_movie(file: Path, listed: bool) -> Iterator[tuple[int, str]]:
+def parse_words_by_movie(file: ReleaseFile, listed: bool) -> Iterator[tuple[int, str]]:
     """Yield a movie's id and genres, if the MovieLens file is `listed`, or its id and a tag.
 
     Lines are movieId::title::genres or userId::movieId::tag::timestamp.
     """
-    raw = file.read_bytes()
+    with file.open() as opened:
+        raw = opened.read()
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:  # ml-1m

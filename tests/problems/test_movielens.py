@@ -4,6 +4,7 @@ import shutil
 import sys
 import threading
 import time
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ import fedsuplin as fsl
 from fedsuplin.errors import InvalidInput, MissingExtra
 from fedsuplin.problems import movielens_files
 from fedsuplin.problems.movielens import MoviesByClient, draw_distinct
-from fedsuplin.problems.movielens_files import load_folder, read_csv_columns
+from fedsuplin.problems.movielens_files import load_release, read_csv_columns
 from fedsuplin.problems.specs import make_problem_from_spec
 
 SMALL = {"dim": 6, "n_arms": 5}
@@ -37,7 +38,7 @@ def movies_of(problem, contexts):
 def rated_by(release, problem, user, above=0):
     """Return the rows of the movies that a user has rated above a number."""
     row_of_movie, (_, ratings, _) = (
-        load_folder(problem.folder, problem.dim)[1].row,
+        load_release(problem.folder, problem.dim)[1].row,
         release.make_rows(),
     )
     rows = {
@@ -278,6 +279,69 @@ def test_a_problem_with_an_arrival_object_cannot_be_made_from_its_spec(folder):
         make_problem_from_spec(spec)
 
 
+@pytest.mark.parametrize("style", ["csv", "dat with tags"])
+@pytest.mark.parametrize("inside", ["", "ml-latest-small/"])
+def test_the_archive_is_read_as_its_folder_is(release, style, inside, tmp_path):
+    folder = release.write(tmp_path / "ml", style, *release.make_rows())
+    with zipfile.ZipFile(tmp_path / "ml.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.iterdir():
+            archive.write(file, inside + file.name)
+    ours, theirs = (
+        fsl.MovieLensProblem(where, **SMALL, most_active=3)
+        for where in (tmp_path / "ml.zip", folder)
+    )
+    assert (ours.users == theirs.users).all()
+    for name in ("contexts", "rewards", "clients"):
+        found, expected = (
+            getattr(problem.stream(300, None).take(300), name) for problem in (ours, theirs)
+        )
+        np.testing.assert_array_equal(found, expected)
+    again = make_problem_from_spec(ours.spec)
+    assert (again._features == ours._features).all()
+
+
+def test_an_archive_that_is_damaged_is_refused_by_its_name(folder, tmp_path):
+    whole = tmp_path / "ml.zip"
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.iterdir():
+            archive.write(file, file.name)
+    content = whole.read_bytes()
+    (tmp_path / "half.zip").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InvalidInput, match="half.zip is not a zip file, or not all of it was down"):
+        fsl.MovieLensProblem(tmp_path / "half.zip", most_active=2)
+    with zipfile.ZipFile(whole) as archive:
+        at = archive.getinfo("ratings.csv").header_offset + 60
+    (tmp_path / "bad.zip").write_bytes(content[:at] + bytes(40) + content[at + 40 :])
+    with pytest.raises(
+        InvalidInput, match="ratings.csv in .*bad.zip is damaged: .*Get the archive"
+    ):
+        fsl.MovieLensProblem(tmp_path / "bad.zip", **SMALL, most_active=2)
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.write(folder / "movies.csv", "movies.csv")
+    with pytest.raises(
+        InvalidInput, match="other.zip does not hold MovieLens data: .*with ratings"
+    ):
+        fsl.MovieLensProblem(tmp_path / "other.zip", most_active=2)
+
+
+def test_standardised_features_have_columns_of_one_spread(folder, release):
+    plain, found = (
+        fsl.MovieLensProblem(folder, **SMALL, most_active=2, standardise=standardise)
+        for standardise in (False, True)
+    )
+    np.testing.assert_allclose(np.linalg.norm(found._features, axis=1), 1.0, rtol=1e-12)
+    columns = plain._features.std(axis=0), found._features.std(axis=0)
+    assert columns[1].max() / columns[1].min() < columns[0].max() / columns[0].min()
+    assert found.n_movies == plain.n_movies and "standardise=True" in repr(found)
+    again = make_problem_from_spec(found.spec)
+    assert (again._features == found._features).all()
+
+
+def test_standardise_is_yes_or_no(folder):
+    with pytest.raises(InvalidInput, match="standardise must be True or False, not 'yes'"):
+        fsl.MovieLensProblem(folder, most_active=2, standardise="yes")
+
+
 def test_many_threads_read_a_folder_once(folder, tmp_path, monkeypatch):
     mine, read = shutil.copytree(folder, tmp_path / "ml"), []
     usual = read_csv_columns
@@ -374,14 +438,16 @@ def test_parameters_that_do_not_fit_the_folder_are_refused(folder, changes, mess
 
 def test_a_folder_without_data_is_refused_with_advice(tmp_path):
     for where, message in (
-        (tmp_path / "nowhere", "is not a folder"),
+        (tmp_path / "nowhere", "is not a folder or a zip file"),
         (tmp_path, "does not hold MovieLens data"),
     ):
         with pytest.raises(
             InvalidInput, match=f"{message}: .*movies.csv with ratings.csv or .*grouplens.org"
         ):
             fsl.MovieLensProblem(where, most_active=2)
-    with pytest.raises(InvalidInput, match="folder must be the path of a MovieLens folder, not 20"):
+    with pytest.raises(
+        InvalidInput, match="folder must be the path of a MovieLens folder or zip, not 20"
+    ):
         fsl.MovieLensProblem(20)
 
 
