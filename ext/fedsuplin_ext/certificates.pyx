@@ -43,7 +43,7 @@ cdef extern from "proofs.h":
         const double* P, ptrdiff_t ldp, int d, int32_t* panel, FixedPoint* fixed
     ) noexcept nogil
 
-cdef double ROUNDING = 1e-6          # share of τ left for the rounding of widths in doubles
+cdef double ROUNDING = 2e-5          # share of τ left for the rounding of widths in doubles
 cdef double CUT = 0.9                # share of the floor to which a spike is cut: the lower, the
                                      # larger its (uᵀx)²
 cdef double ABOVE = 1.05             # a floor, over the largest eigenvalue that is left
@@ -185,8 +185,9 @@ def bound_forms(inverse, contexts, kernels=None):
     columns[:, :n] = contexts
     cdef const double[:, ::1] X = columns
     cdef int32_t[::1] panel = np.zeros(fsl_panel_size(d), np.int32)
-    cdef int32_t[::1] pairs = np.zeros((d + 3) // 4 * 2 * to, np.int32)
-    cdef float[::1] singles = np.zeros((d + 3) // 4 * 4 * to, np.float32)
+    cdef Py_ssize_t rows = (d + 3) // 4 * 4
+    cdef int32_t[::1] pairs = np.zeros(rows // 2 * to, np.int32)
+    cdef float[::1] singles = np.zeros(rows * to, np.float32)
     form = np.zeros(to, np.float32)
     cdef float[::1] form_view = form
     cdef FixedPoint fixed

@@ -1,7 +1,8 @@
 /* The kernels themselves. kernels_dispatch.h includes this file once for each instruction set
  * (FSL_SUFFIX, FSL_WIDTH doubles per vector, FSL_TARGET, FSL_PROOFS, FSL_X86), which is why it has
  * no include guard. FSL_X86 is the number of bits of a vector that is one register of an x86 CPU,
- * else 0. */
+ * else 0. With FSL_BEST_PROOFS there is a second set with these proofs, for the CPUs that have what
+ * they need. */
 
 #define FSL_JOIN_(a, b) a##_##b
 #define FSL_JOIN(a, b) FSL_JOIN_(a, b)
@@ -904,11 +905,17 @@ static FSL_TARGET double FN(peak)(long n, double *sink)
     return 2.0 * 12 * W * (double)n;
 }
 
-static const fsl_kernel_set FN(set) = {
-    FSL_STRING(FSL_SUFFIX), LANES, &FSL_PROOFS, FN(pad), FN(norms), FN(products), FN(estimates),
-    FN(screen_first), FN(screen), FN(keep_near_best), FN(first_of_largest), FN(move_together),
-    FN(matvec), FN(add_outer), FN(add_outer_upper), FN(dot), FN(invert), FN(below), FN(peak),
-};
+#define FSL_SET(proofs)                                                                           \
+    {                                                                                             \
+        FSL_STRING(FSL_SUFFIX), LANES, &proofs, FN(pad), FN(norms), FN(products), FN(estimates),  \
+            FN(screen_first), FN(screen), FN(keep_near_best), FN(first_of_largest),               \
+            FN(move_together), FN(matvec), FN(add_outer), FN(add_outer_upper), FN(dot),           \
+            FN(invert), FN(below), FN(peak),                                                      \
+    }
+static const fsl_kernel_set FN(set) = FSL_SET(FSL_PROOFS);
+#ifdef FSL_BEST_PROOFS
+static const fsl_kernel_set FN(best_set) = FSL_SET(FSL_BEST_PROOFS);
+#endif
 
 #undef FSL_JOIN_
 #undef FSL_JOIN
@@ -928,4 +935,6 @@ static const fsl_kernel_set FN(set) = {
 #undef FSL_WIDTH
 #undef FSL_TARGET
 #undef FSL_PROOFS
+#undef FSL_BEST_PROOFS
+#undef FSL_SET
 #undef FSL_X86

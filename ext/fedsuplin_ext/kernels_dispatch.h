@@ -56,6 +56,9 @@ static inline int32_t fsl_high(int32_t pair) { return (int16_t)((uint32_t)pair >
 #define FSL_WIDTH 4
 #define FSL_TARGET FSL_TARGET_AVX2
 #define FSL_PROOFS fsl_proofs_avx2
+#if FSL_AVXVNNI
+#define FSL_BEST_PROOFS fsl_proofs_avxvnni
+#endif
 #define FSL_X86 256
 #include "kernels_body.h"
 
@@ -86,35 +89,9 @@ static inline int32_t fsl_high(int32_t pair) { return (int16_t)((uint32_t)pair >
 #define FSL_WIDTH 8
 #define FSL_TARGET FSL_TARGET_AVX512
 #define FSL_PROOFS fsl_proofs_avx512
+#define FSL_BEST_PROOFS fsl_proofs_avx512vnni
 #define FSL_X86 512
 #include "kernels_body.h"
-
-/* avx512, with proofs for the CPUs that multiply and add 16-bit integers in one instruction. */
-static const fsl_kernel_set *fsl_avx512_with_best_proofs(void)
-{
-    static fsl_kernel_set set;
-    if (!__builtin_cpu_supports("avx512vnni"))
-        return &fsl_set_avx512;
-    set = fsl_set_avx512;
-    set.proofs = &fsl_proofs_avx512vnni;
-    return &set;
-}
-#endif
-
-#if FSL_AVX2
-/* avx2, likewise. */
-static const fsl_kernel_set *fsl_avx2_with_best_proofs(void)
-{
-#if FSL_AVXVNNI
-    static fsl_kernel_set set;
-    if (__builtin_cpu_supports("avxvnni")) {
-        set = fsl_set_avx2;
-        set.proofs = &fsl_proofs_avxvnni;
-        return &set;
-    }
-#endif
-    return &fsl_set_avx2;
-}
 #endif
 
 /* The set of that name, or NULL where this build or this CPU does not have it. */
@@ -124,13 +101,19 @@ static const fsl_kernel_set *fsl_kernels_named(const char *name)
     if (strcmp(name, "avx512") == 0) {
         const int runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-        return runs ? fsl_avx512_with_best_proofs() : NULL;
+        const int best = __builtin_cpu_supports("avx512vnni");
+        return !runs ? NULL : best ? &fsl_best_set_avx512 : &fsl_set_avx512;
     }
 #endif
 #if FSL_AVX2
     if (strcmp(name, "avx2") == 0 || strcmp(name, "split512") == 0) {
-        const int runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-        return !runs ? NULL : name[0] == 'a' ? fsl_avx2_with_best_proofs() : &fsl_set_split512;
+        if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
+            return NULL;
+#if FSL_AVXVNNI
+        if (name[0] == 'a' && __builtin_cpu_supports("avxvnni"))
+            return &fsl_best_set_avx2;
+#endif
+        return name[0] == 'a' ? &fsl_set_avx2 : &fsl_set_split512;
     }
 #endif
     return strcmp(name, "generic") == 0 ? &fsl_set_generic : NULL;

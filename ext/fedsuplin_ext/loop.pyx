@@ -168,8 +168,9 @@ cdef class Engine:
 
     cdef _make_shortcuts(self, shortcuts):
         """Make room for certificates and for the products of several layers."""
-        cdef int n = self.numbers.n_layers, d = self.work.d, lanes = self.screen.lanes, s, i
-        cdef int to = self.work.k.proofs.lanes, rows = n * (1 + MOST_SPIKES) + 1
+        cdef int n = self.numbers.n_layers, s, i
+        cdef Py_ssize_t d = self.work.d, lanes = self.screen.lanes
+        cdef Py_ssize_t to = self.work.k.proofs.lanes, rows = n * (1 + MOST_SPIKES) + 1
         cdef Screen* screen = &self.screen
         cdef Certificates* c
         screen.fresh, screen.fused = "fresh" in shortcuts, "fused" in shortcuts
@@ -191,7 +192,7 @@ cdef class Engine:
             c.panel_patience = FIRST_PANEL_PATIENCE
             for i in range(KEPT):
                 c.spikes[i].directions = self._doubles(MOST_SPIKES * self.work.ld)
-                c.panels[i].pairs = <int32_t*>self._doubles((panel_size(d) + 1) // 2)
+                c.panels[i].pairs = <int32_t*>self._doubles((panel_size(<int>d) + 1) // 2)
 
     cdef _make_rules(self, rules):
         """Take the algorithm's rules with fresh state, and make the arrays that a policy reads."""

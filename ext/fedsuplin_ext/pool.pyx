@@ -28,6 +28,7 @@ from fedsuplin_ext.structs cimport (
 
 cdef Py_ssize_t LINE = 8             # doubles in a cache line
 cdef Py_ssize_t HEADER = (sizeof(Snapshot) + 63) // 64 * LINE
+cdef Py_ssize_t NODE = (sizeof(Pending) + sizeof(double) - 1) // sizeof(double)
 cdef Py_ssize_t FIRST_ROOM = 1 << 16  # bytes of a first slab, about
 cdef Py_ssize_t SHARE = 8            # a size grows by an eighth: room that is not needed yet counts
 
@@ -122,7 +123,7 @@ cdef class Pool:
         self.store.keep, self.store.ld, self.store.matrix = keep, ld, matrix
         self._define(SNAPSHOT, HEADER + matrix + ld, spare, all_layers + n_layers)
         self._define(SUMS, matrix + ld, spare, all_layers + n_layers)
-        self._define(PENDING, sizeof(Pending) // sizeof(double), pending, all_layers)
+        self._define(PENDING, NODE, pending, all_layers)
         self._define(MATRICES, 2 * matrix + 2 * ld, pending, all_layers)
         self._define(VECTORS, ld + 1, pending, all_layers)
         while vectors < keep:

@@ -23,7 +23,8 @@
  *
  * Integers are exact as long as they do not overflow. |t_ij| < 2¹⁵ and |z_j| < 2¹⁵ by the choice of
  * S and Z; and every partial sum of row i is at most ‖t_i‖‖z‖ ≤ S‖T_i‖·ZN < 2³¹, since S is at most
- * FSL_ROW_NORM over the largest row norm of T.
+ * FSL_ROW_NORM over the largest row norm of T. In the lanes behind the last arm there may be parts
+ * of two contexts, which together may be longer than N; sums wrap there, and are not looked at.
  *
  * The last product Σ x_i y_i is in single precision, with u = 2⁻²³ for one rounding, in whatever
  * rounding mode. y_i and x_i are rounded, multiplied and added: each term passes at most d + 3
@@ -116,7 +117,10 @@
 #define NO_FLOATS 0.0f
 #define LOAD_INTS(p) (*(p))
 #define SPLAT(n) (n)
-#define ADD_PAIRS(t, a, b) (t) += (fsl_low(a) * fsl_low(b) + fsl_high(a) * fsl_high(b))
+/* Unsigned, where a sum that is too large wraps: one of arms that are not there. */
+#define ADD_PAIRS(t, a, b)                                                                        \
+    ((t) = (int32_t)((uint32_t)(t) + (uint32_t)(fsl_low(a) * fsl_low(b)) +                        \
+                     (uint32_t)(fsl_high(a) * fsl_high(b))))
 #define ADD_PRODUCT(q, t, p) ((q) + (float)(t) * *(p))
 #define STORE_FLOATS(p, q) (*(p) = (q))
 #endif

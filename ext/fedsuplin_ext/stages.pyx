@@ -151,12 +151,14 @@ cdef TimedRule timed(Rule rule, int n_clients):
 cdef class StageEngine(Engine):
     """An engine with a stop watch. Between `start` and `stop` its stages are timed."""
 
-    cdef KernelSet timed_kernels     # `screen`, `largest` and `keep` are a part of SCREENING
+    cdef const KernelSet* plain      # the kernels of the engine
+    cdef KernelSet timed_kernels     # those that screen are a part of SCREENING
     cdef ProofSet timed_proofs
 
     def __init__(self, algorithm, **keywords):
         super().__init__(algorithm, **keywords)
-        self.timed_kernels = self.work.k[0]
+        self.plain = self.work.k
+        self.timed_kernels = self.plain[0]
         self.timed_kernels.norms = timed_norms
         self.timed_kernels.products = timed_products
         self.timed_kernels.estimates = timed_estimates
@@ -173,9 +175,8 @@ cdef class StageEngine(Engine):
         """Set the stop watch to zero and start it."""
         global inner
         cdef int stage
-        if self.work.k != &self.timed_kernels:
-            inner = self.work.k[0]
-            self.work.k = &self.timed_kernels
+        inner = self.plain[0]
+        self.work.k = &self.timed_kernels
         for stage in range(N_STAGES):
             watch.ticks[stage], watch.intervals[stage] = 0, 0
         watch.current, watch.since = OTHER, fsl_ticks()

@@ -12,6 +12,7 @@ from fedsuplin.cli.main import root_command
 from fedsuplin.errors import InvalidInput, MissingExtra, UnknownName
 from fedsuplin.microbench import opponents, round_costs
 from fedsuplin.reference.twin import run_reference
+from fedsuplin_ext import norms
 from fedsuplin_ext.stages import STAGES, StageEngine
 
 SMALL = {"dim": 4, "n_arms": 5, "n_clients": 2, "pulls": 400, "turns": 2}
@@ -169,3 +170,19 @@ def test_a_misspelt_name_is_reported_before_anything_is_played():
         fsl.benchmark("async", against="numpi-linucb", **SMALL)
     with pytest.raises(UnknownName, match="to measure 'periodik'. Did you mean 'periodic'?"):
         fsl.benchmark("periodik", **SMALL)
+
+
+def test_engines_with_other_kernels_are_timed_in_turns():
+    """Each start takes the kernels of its own engine: their vectors differ in length."""
+    problem = fsl.SyntheticProblem(5, 9, 2, seed=0)
+    algorithm = fsl.make("async", dim=5, n_arms=9, n_clients=2, horizon=300, noise_scale=0.1)
+    stream = problem.stream(300, None)
+    engines = [StageEngine(algorithm, kernels=name) for name in norms.available()]
+    for _ in range(3):
+        chunk = stream.take(100)
+        for engine in engines:
+            engine.start()
+            assert engine.play(chunk) == ("done", 100)
+            assert engine.stop()["kernels"][1] > 0
+    regrets = [engine.totals_now["regret"] for engine in engines]
+    assert regrets == pytest.approx([regrets[0]] * len(engines))
