@@ -18,7 +18,7 @@ from fedsuplin.microbench.timing import take_best
 from fedsuplin_ext.draws import ContextSource, available
 
 SIZES = ((25, 20), (25, 100), (64, 50), (128, 100))
-BOUND, TURNS, NUMBERS = 2.0, 15, 400_000
+BOUND, TURNS, NUMBERS = 2.0, 100, 400_000
 
 
 def make_drawing(name: str, dim: int, n_arms: int):

@@ -416,6 +416,13 @@ MUTANTS = [
         "gram",
     ),
     Mutant(
+        "matvec of half: what lies below the diagonal is left out",
+        "kernels_body.h",
+        "below += x[i + r] * entries;",
+        "below += 0.0 * entries;",
+        "plain_kernels",
+    ),
+    Mutant(
         "invert: the columns above the diagonal are not copied to the rows",
         "kernels_body.h",
         "Y[k * ldp + j] = A[j * ldp + first + k];",

@@ -40,6 +40,8 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
+#define FSL_LARGE 128 /* from here on a matrix is too large for the nearest caches */
+
 #if defined(_MSC_VER)
 #define FSL_RESTRICT __restrict /* `restrict` only with /std:c11 */
 #else
@@ -105,7 +107,7 @@ typedef struct {
      * new rows are shorter than the old ones. */
     void (*move_together)(const double *X, ptrdiff_t ldx, int lanes, int d, const double *out,
                           const int *source, int left, double *to, int to_lanes);
-    /* y = P x; y has ldp entries. */
+    /* y = P x; x and y have ldp entries, and those of x behind d are finite. */
     void (*matvec)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y);
     /* result = from + sign·u uᵀ, sign = ±1; result may be `from`. Symmetric to the last bit. */
     void (*add_outer)(double *result, const double *from, ptrdiff_t ldp, const double *u,

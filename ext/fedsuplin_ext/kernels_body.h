@@ -608,9 +608,81 @@ FSL_INLINE void FN(matvec_block)(const double *P, ptrdiff_t ldp, const double *x
         FN(store)(y + v * W, s[v]);
 }
 
+FSL_INLINE double FN(sum_of_lanes)(VEC v)
+{
+#if FSL_X86 >= 256
+#if FSL_X86 == 512
+    const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256((__m512d)v),
+                                       _mm512_extractf64x4_pd((__m512d)v, 1));
+#else
+    const __m256d four = (__m256d)v;
+#endif
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+#else
+    double total = 0.0;
+    for (int l = 0; l < W; l++)
+        total += ((const double *)&v)[l];
+    return total;
+#endif
+}
+
+/* R rows of y = P x from row i on, W | i, with what they add to the rows below by symmetry: to the
+ * right of the square on the diagonal each entry of P is read once and used twice. */
+FSL_INLINE void FN(matvec_rows)(const double *P, ptrdiff_t ldp, const double *x, int i, double *y,
+                                const int R)
+{
+    const double *p = P + i * ldp;
+    VEC sum[W];
+    for (int r = 0; r < R; r++)
+        sum[r] = FN(load)(p + r * ldp + i) * FN(load)(x + i);
+    for (ptrdiff_t j = i + W; j < ldp; j += W) {
+        const VEC xj = FN(load)(x + j);
+        VEC below = FN(load)(y + j);
+        for (int r = 0; r < R; r++) {
+            VEC entries = FN(load)(p + r * ldp + j);
+            FSL_IN_REGISTER(entries);
+            sum[r] += entries * xj;
+            below += x[i + r] * entries;
+        }
+        FN(store)(y + j, below);
+    }
+    for (int r = 0; r < R; r++)
+        y[i + r] += FN(sum_of_lanes)(sum[r]);
+}
+
+/* y = P x where P does not fit the nearest caches, so that reading it is all that counts. */
+static FSL_TARGET void FN(matvec_of_half)(const double *P, ptrdiff_t ldp, const double *x, int d,
+                                          double *y)
+{
+    int i = 0;
+    memset(y, 0, ldp * sizeof *y);
+    for (; i + W <= d; i += W)
+        FN(matvec_rows)(P, ldp, x, i, y, W);
+    switch (d - i) {
+#if FSL_WIDTH == 8
+    case 7: FN(matvec_rows)(P, ldp, x, i, y, 7); break;
+    case 6: FN(matvec_rows)(P, ldp, x, i, y, 6); break;
+    case 5: FN(matvec_rows)(P, ldp, x, i, y, 5); break;
+    case 4: FN(matvec_rows)(P, ldp, x, i, y, 4); break;
+#endif
+#if FSL_WIDTH >= 4
+    case 3: FN(matvec_rows)(P, ldp, x, i, y, 3); break;
+    case 2: FN(matvec_rows)(P, ldp, x, i, y, 2); break;
+#endif
+#if FSL_WIDTH >= 2
+    case 1: FN(matvec_rows)(P, ldp, x, i, y, 1); break;
+#endif
+    }
+}
+
 static FSL_TARGET void FN(matvec)(const double *P, ptrdiff_t ldp, const double *x, int d, double *y)
 {
     ptrdiff_t i = 0;
+    if (d >= FSL_LARGE) {
+        FN(matvec_of_half)(P, ldp, x, d, y);
+        return;
+    }
     for (; i + 8 * W <= ldp; i += 8 * W)
         FN(matvec_block)(P + i, ldp, x, d, y + i, 8);
     switch ((ldp - i) / W) {
@@ -644,25 +716,6 @@ static FSL_TARGET void FN(add_outer_upper)(double *result, const double *from, p
                                            const double *u, double sign, int d)
 {
     FN(outer_rows)(result, from, ldp, u, sign, d, 1);
-}
-
-FSL_INLINE double FN(sum_of_lanes)(VEC v)
-{
-#if FSL_X86 >= 256
-#if FSL_X86 == 512
-    const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256((__m512d)v),
-                                       _mm512_extractf64x4_pd((__m512d)v, 1));
-#else
-    const __m256d four = (__m256d)v;
-#endif
-    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
-#else
-    double total = 0.0;
-    for (int l = 0; l < W; l++)
-        total += ((const double *)&v)[l];
-    return total;
-#endif
 }
 
 static FSL_TARGET double FN(dot)(const double *x, const double *y, ptrdiff_t n)

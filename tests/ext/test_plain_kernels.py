@@ -433,6 +433,19 @@ def test_the_kernels_of_a_matrix_are_numpys(kernels: KernelSet, d: int, seed: in
     assert log_det.value == pytest.approx(np.linalg.slogdet(gram)[1], rel=1e-10, abs=1e-10)
 
 
+@pytest.mark.parametrize("d", [1, 9, 127, 128, 129, 130, 133, 135, 136, 200])
+def test_a_product_with_a_symmetric_matrix_of_any_size(kernels: KernelSet, d: int) -> None:
+    """Large ones are read by half."""
+    rng = np.random.default_rng(d)
+    matrix = padded(kernels, positive_definite(rng, d))
+    ld = matrix.shape[1]
+    vector, product = np.zeros(ld), np.full(ld, np.nan)
+    vector[:d] = rng.standard_normal(d)
+    kernels.matvec(at(matrix), ld, at(vector), d, at(product))
+    np.testing.assert_allclose(product[:d], matrix[:, :d] @ vector[:d], rtol=1e-11, atol=1e-11)
+    assert not product[d:].any()
+
+
 @pytest.mark.parametrize("d", [1, 3, 4, 5, 7, 8, 9, 25, 64, 65, 128])
 def test_inverses_at_every_remainder_and_the_first_pivot_that_fails(
     kernels: KernelSet, d: int
