@@ -16,7 +16,7 @@ from .phases import PhaseRunner
 from .recorder import Recorder
 
 # Bytes of contexts: few enough to stay in the cache, enough to hide the Python between two chunks.
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 2 << 20
 CHUNK_FLOPS = 2e8  # a chunk takes well under a second on any CPU, so that Ctrl-C is answered
 Progress = Callable[[int, int], None]
 
