@@ -1,5 +1,7 @@
 # The engine: the state of a server and its clients, and the loop over a chunk of rounds.
 
+cimport cython
+
 from fedsuplin_ext.pool cimport Pool
 from fedsuplin_ext.rules cimport Rule
 from fedsuplin_ext.structs cimport Layer, Numbers, Pending, Screen, Snapshot, Totals, Work
@@ -79,7 +81,9 @@ cdef class Engine:
     cdef _describe(self, const Snapshot* s)
     cdef _matrix(self, const double* start, Py_ssize_t rows)
 
+    @cython.final
     cdef const double* view_round(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil
+    @cython.final
     cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil
     cdef int decide(
         self, int client, const double* X, const unsigned char* mask, int* layer
@@ -90,10 +94,14 @@ cdef class Engine:
     cdef int upload(self, int client, int s) noexcept nogil
     cdef int advance(self, Snapshot** holder, const Pending* p) noexcept nogil
     cdef int download(self, int client, int s) noexcept nogil
+    @cython.final
     cdef int tally(self, int client, int arm, double reward) noexcept nogil
     cdef int sync_marked(self, long long round) noexcept nogil
+    @cython.final
     cdef int next_planned(self, int client) noexcept nogil
+    @cython.final
     cdef void record_pull(self, int arm, int layer, int client) noexcept nogil
+    @cython.final
     cdef void record_row(self) noexcept nogil
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsuplin_ext.norms import aligned_zeros
 
+cimport cython
 from libc.math cimport INFINITY, NAN, fabs, isfinite, log, sqrt
 from libc.stdint cimport int32_t
 
@@ -355,6 +356,7 @@ cdef class Engine:
                 f"{self.screen.n_arms} arms in dimension {self.work.d}"
             )
 
+    @cython.final
     cdef const double* view_round(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil:
         """The contexts of round t, in rows that the kernels may read a whole vector at a time.
 
@@ -371,6 +373,7 @@ cdef class Engine:
         self.work.k.pad(X, <int>K, self.work.d, <int>lanes, self.round)
         return self.round
 
+    @cython.final
     cdef int play_one(self, const ChunkPointers* c, Py_ssize_t t) noexcept nogil:
         """Play round t of a chunk; returns a Status."""
         cdef int client = c.clients[t], layer = 0, arm, i, status
@@ -691,6 +694,7 @@ cdef class Engine:
         for i, name in enumerate(COUNTS):
             self.totals.counts[i] += traffic.get(name, 0)
 
+    @cython.final
     cdef int next_planned(self, int client) noexcept nogil:
         """The lowest arm with pulls left in this client's plan, or its idle arm."""
         cdef int a
@@ -700,6 +704,7 @@ cdef class Engine:
                     return a
         return <int>self._idle[client]
 
+    @cython.final
     cdef int tally(self, int client, int arm, double reward) noexcept nogil:
         """Count a pull of this phase and add its reward; idle pulls do not count."""
         if self._left[client] == 0:
@@ -715,6 +720,7 @@ cdef class Engine:
 
     # --- recording --------------------------------------------------------------------------------
 
+    @cython.final
     cdef void record_pull(self, int arm, int layer, int client) noexcept nogil:
         """Record the arm, layer and client of the last pull, where every pull is recorded."""
         if self.record_by_pull is not None and self.totals.pulls <= self.record_by_pull.shape[0]:
@@ -722,6 +728,7 @@ cdef class Engine:
             self.record_by_pull[self.totals.pulls - 1, LAYERS] = layer
             self.record_by_pull[self.totals.pulls - 1, CLIENTS] = client
 
+    @cython.final
     cdef void record_row(self) noexcept nogil:
         """Record the totals, if this is a pull after which a row is due."""
         cdef Py_ssize_t row = self.recorded
