@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import fedsuplin as fsl
 from fedsuplin.algorithm.making import make_for
-from fedsuplin.microbench.measurements import choose_pulls
 from fedsuplin.microbench.opponents import Opponents
-from fedsuplin.microbench.settings import HORIZON
+from fedsuplin.microbench.settings import HORIZON, choose_pulls
 from fedsuplin.microbench.timing import make_loop_timing, take_best
 from fedsuplin_ext import norms
 

@@ -50,8 +50,8 @@ INLINE REAL FN(root)(REAL x) { return sqrt(x); }
 #endif
 
 /* The 12 high bits of a word less those of OFFSET, a signed number, as a double; and v minus the
- * nearest whole number, where `magic` is v + 1.5·2^52. AVX-512 needs fewer instructions for the same
- * bits. */
+ * nearest whole number, where `magic` is v + 1.5·2^52. AVX-512 needs fewer instructions for the
+ * same bits. */
 #if FSL_AVX512_LOGIC
 #define OFFSET 0u
 INLINE REAL FN(high_bits)(WORD x)

@@ -27,7 +27,18 @@ from .peers import (
     make_peer_problem,
     make_same_job,
 )
-from .settings import FULL, HORIZON, IDLE, NOISE, PAPER, SIZES, VARIANTS, WIDTHS, Effort
+from .settings import (
+    FULL,
+    HORIZON,
+    IDLE,
+    NOISE,
+    PAPER,
+    SIZES,
+    VARIANTS,
+    WIDTHS,
+    Effort,
+    choose_pulls,
+)
 from .timing import (
     count_width_flops,
     make_kernel_timing,
@@ -157,15 +168,6 @@ def measure_peer(peer: str, opponents: Opponents, effort: Effort) -> dict[str, A
     ours = 1e6 * loop / effort.pulls
     row |= {"microseconds": 1e6 * theirs / rounds, "ours": ours}
     return row | {"times": row["microseconds"] / ours}
-
-
-def choose_pulls(n: int, sizes: dict[str, int]) -> int:
-    """Return how many pulls to measure: fewer than n where a round is larger than the paper's.
-
-    They are whole rounds of all clients.
-    """
-    share = min(1.0, PAPER["dim"] * PAPER["n_arms"] / (sizes["dim"] * sizes["n_arms"]))
-    return max(1, int(n * share) // sizes["n_clients"]) * sizes["n_clients"]
 
 
 def compute_layers_looked_at(result: RunResult) -> float:

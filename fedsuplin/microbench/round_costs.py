@@ -24,16 +24,18 @@ from ..contracts.variant import Variant
 from ..errors import InvalidInput, unknown
 from ..problems.fixed_arms import FixedArmsProblem
 from ..problems.synthetic import SyntheticProblem
-from ..reference.twin import run_reference
 from ..registry import plugins
 from ..simulation.runner import run
-from .measurements import choose_pulls
-from .opponents import OPPONENTS, Opponents, limit_rounds
-from .settings import HORIZON, PAPER
+from .settings import HORIZON, PAPER, choose_pulls
 from .timing import Played, play_timed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .opponents import Opponents
+
+# Twins and opponents are imported where they are used: they take longer to load than all that
+# `import fedsuplin` and its names load otherwise.
 
 CHECKED = 200  # pulls compared with the reference at the paper's setting; fewer at larger sizes
 STAGED_TURNS = 2  # runs with the stop watch, which give the shares
@@ -141,6 +143,8 @@ def benchmark(
     >>> sorted(row["stages"])
     ['kernels', 'other', 'rule', 'screening', 'sync', 'update']
     """
+    from .opponents import OPPONENTS, Opponents
+
     check_positive_integer("turns", turns)
     policies = [policy] if isinstance(policy, str | Variant) else list(policy)
     if not policies:
@@ -180,6 +184,8 @@ def measure_size(
     opponents: Opponents,
 ) -> list[dict[str, Any]]:
     """Compare the answers of all policies at one size with their twins, then time all in turns."""
+    from .opponents import OPPONENTS, limit_rounds
+
     pulls = choose_pulls(HORIZON // 4, sizes) if pulls is None else pulls
     given = [resolve_policy(policy, parameters) for policy in policies]
     if against is not None and against not in OPPONENTS:
@@ -270,6 +276,8 @@ def make_problem_for(
 
 def check_answers(algorithm: Algorithm, problem: Problem, n: int) -> None:
     """Check that the engine chooses the arms and layers of its NumPy twin in the first n pulls."""
+    from ..reference.twin import run_reference
+
     ours = run(algorithm, problem, horizon=n, record="all")
     theirs = run_reference(algorithm, problem, horizon=n)
     for name in ("arms", "layers"):

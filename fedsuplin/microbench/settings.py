@@ -32,3 +32,12 @@ class Effort:
 
 FULL = Effort(turns=4, kernel_turns=600, pulls=HORIZON, numpy_rounds=1000)
 QUICK = Effort(turns=2, kernel_turns=150, pulls=HORIZON // 4, numpy_rounds=300)
+
+
+def choose_pulls(n: int, sizes: dict[str, int]) -> int:
+    """Return how many pulls to measure: fewer than n where a round is larger than the paper's.
+
+    They are whole rounds of all clients.
+    """
+    share = min(1.0, PAPER["dim"] * PAPER["n_arms"] / (sizes["dim"] * sizes["n_arms"]))
+    return max(1, int(n * share) // sizes["n_clients"]) * sizes["n_clients"]

@@ -51,7 +51,7 @@ def test_nothing_is_timed_if_the_twin_chooses_other_arms(monkeypatch):
         result.arms[-1] += 1
         return result
 
-    monkeypatch.setattr(round_costs, "run_reference", choose_others)
+    monkeypatch.setattr("fedsuplin.reference.twin.run_reference", choose_others)
     monkeypatch.setattr(round_costs, "play_timed", None)
     with pytest.raises(AssertionError, match="arms of async differ"):
         fsl.benchmark("async", **SMALL)
