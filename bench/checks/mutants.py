@@ -175,13 +175,6 @@ MUTANTS = [
         "proofs certificates",
     ),
     Mutant(
-        "a stale certificate: the number of spikes is not checked",
-        "certificates.pyx",
-        "return found if found.number == held.quiet else NULL",
-        "return found",
-        "shortcuts",
-    ),
-    Mutant(
         "a stale certificate: the number of a panel is not checked",
         "certificates.pyx",
         "if panel.number != held.panel:",
@@ -214,13 +207,6 @@ MUTANTS = [
         "gram.pyx",
         "    into.fresh = 0\n",
         "    into.fresh = source.fresh\n",
-        "shortcuts",
-    ),
-    Mutant(
-        "a layer is fresh though an eager client has observed it",
-        "screening.pyx",
-        " and (not w.eager or layer.pending == NULL)",
-        "",
         "shortcuts",
     ),
     Mutant(

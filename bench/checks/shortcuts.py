@@ -90,6 +90,8 @@ def draw_setting(seed: int) -> dict[str, Any]:
         "contexts": str(rng.choice(["sphere", "ball"])),
         "alpha_scale": float(10 ** rng.uniform(-1.7, 0)),
         "ridge": float(rng.choice([0.01, 0.1, 1.0, 5.0])),
+        # Impatient: so many certificates that clients hold downloads whose own are long gone.
+        "patience": [None, 1, 3][int(rng.integers(3))],
     }
     if rng.random() < 0.5:
         setting["lazy"] = bool(rng.random() < 0.5)
@@ -120,13 +122,15 @@ def check_setting(seed: int) -> Outcome:
     description = ", ".join(f"{name}={value}" for name, value in setting.items())
     pulls, kernels = setting.pop("pulls"), setting.pop("kernels")
     variant, contexts = setting.pop("variant"), setting.pop("contexts")
+    patience = setting.pop("patience")
     law = LAWS.get(variant, {})
     sizes = {name: setting[name] for name in ("dim", "n_arms", "n_clients", "horizon")}
     own = {name: value for name, value in law.items() if name != "noise"}
     algorithm = fsl.make(variant, **setting, **own)
     problem = fsl.SyntheticProblem(**sizes, contexts=contexts, seed=seed, **law)
     stream = problem.stream(sizes["horizon"], choose_arrival(algorithm, problem, sizes["horizon"]))
-    chunk, how = stream.take(pulls), {"kernels": kernels, "budget": stream.budget}
+    chunk = stream.take(pulls)
+    how = {"kernels": kernels, "budget": stream.budget, "patience": patience}
     runs = {chosen: play(algorithm, chunk, how, chosen) for chosen in COMBINATIONS}
     plain, calls = runs[()]
     differences = [

@@ -49,7 +49,6 @@ cdef double CUT = 0.9                # share of the floor to which a spike is cu
 cdef double ABOVE = 1.05             # a floor, over the largest eigenvalue that is left
 cdef double HIGHEST_FLOOR = 0.95     # share of τ
 cdef int POWER_STEPS = 24
-cdef int MOST_PATIENCE = 4096
 cdef int LONGEST_WAIT = 64
 
 
@@ -122,7 +121,7 @@ cdef void note_calm(Work* w, Screen* s, Snapshot* held, int q) noexcept nogil:
     c.calm += 1
     if c.calm < c.patience:
         return
-    c.calm, c.patience = 0, min(2 * c.patience, MOST_PATIENCE)
+    c.calm, c.patience = 0, min(2 * c.patience, s.most_patience)
     if spikes_of(s, held, q) != NULL:  # it has spikes, and they did not leave enough room
         c.least = min(c.least + 1, MOST_SPIKES)
     made = &c.spikes[(s.numbers + 1) % KEPT]
@@ -145,7 +144,7 @@ cdef void note_unproved(Work* w, Screen* s, Snapshot* held, int q) noexcept nogi
     c.unproved += 1
     if c.unproved < c.panel_patience:
         return
-    c.unproved, c.panel_patience = 0, min(2 * c.panel_patience, MOST_PATIENCE)
+    c.unproved, c.panel_patience = 0, min(2 * c.panel_patience, s.most_patience)
     made = &c.panels[(s.numbers + 1) % KEPT]
     made.number = UNKNOWN
     if not fsl_fix_point(held.inverse, w.ld, w.d, made.pairs, &fixed):

@@ -73,7 +73,7 @@ cdef class Engine:
     cdef _make_work(self, int d, ptrdiff_t ld, bint eager, double ridge, kernels, int refresh)
     cdef _make_screen(self, int n_arms)
     cdef _make_numbers(self, algorithm)
-    cdef _make_shortcuts(self, shortcuts)
+    cdef _make_shortcuts(self, shortcuts, patience)
     cdef _make_rules(self, rules)
     cdef _make_state(self, double ridge)
     cdef Pool _new_pool(self)

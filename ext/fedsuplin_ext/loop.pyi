@@ -27,6 +27,7 @@ class Engine:
         key: int = 0,
         n_clients: int | None = None,
         shortcuts: Collection[str] = ...,
+        patience: int | None = None,
     ) -> None: ...
     @property
     def client_regret(self) -> NDArray[np.float64]: ...

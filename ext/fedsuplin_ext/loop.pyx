@@ -75,6 +75,7 @@ from fedsuplin_ext.structs cimport (
 SHORTCUTS = ("fresh", "spikes", "proofs", "fused")  # which change no decision: screening.pyx
 cdef int FIRST_PATIENCE = 16  # decisions without a wide arm before a certificate is sought
 cdef int FIRST_PANEL_PATIENCE = 8
+cdef int MOST_PATIENCE = 4096
 cdef int NEVER = 1 << 30
 REFRESH = 256  # rank-one steps between factorisations: few enough to bound the drift, and cheap
 
@@ -95,7 +96,7 @@ cdef class Engine:
 
     def __init__(
         self, algorithm, *, budget=INFINITY, kernels=None, refresh=REFRESH, key=0, n_clients=None,
-        shortcuts=SHORTCUTS,
+        shortcuts=SHORTCUTS, patience=None,
     ):
         cdef int d = algorithm.dim
         cdef ptrdiff_t ld = padded(pick(kernels), d)
@@ -111,7 +112,7 @@ cdef class Engine:
         self._make_work(d, ld, not algorithm.lazy, algorithm.setting.ridge, kernels, refresh)
         self._make_screen(algorithm.n_arms)
         self._make_numbers(algorithm)
-        self._make_shortcuts(shortcuts)
+        self._make_shortcuts(shortcuts, patience)
         self._make_rules(algorithm.rules)
         self._make_state(algorithm.setting.ridge)
         self.record_into(None, None, None)
@@ -167,8 +168,11 @@ cdef class Engine:
         self.numbers.n_layers, self.numbers.radii, self.numbers.targets = n, radii, targets
         self.numbers.growth_scale, self.numbers.growth_offset = algorithm.radius_growth
 
-    cdef _make_shortcuts(self, shortcuts):
-        """Make room for certificates and for the products of several layers."""
+    cdef _make_shortcuts(self, shortcuts, patience):
+        """Make room for certificates and for the products of several layers.
+
+        `patience` is for tests: how many calm decisions lie between two examinations of a layer.
+        """
         cdef int n = self.numbers.n_layers, s, i
         cdef Py_ssize_t d = self.work.d, lanes = self.screen.lanes
         cdef Py_ssize_t to = self.work.k.proofs.lanes, rows = n * (1 + MOST_SPIKES) + 1
@@ -176,6 +180,7 @@ cdef class Engine:
         cdef Certificates* c
         screen.fresh, screen.fused = "fresh" in shortcuts, "fused" in shortcuts
         screen.proofs = "proofs" in shortcuts
+        screen.most_patience = patience or MOST_PATIENCE
         screen.reached = n - 1
         screen.vectors = <const double**>self._doubles(rows)
         screen.products = self._doubles(rows * lanes)
@@ -189,8 +194,8 @@ cdef class Engine:
         for s in range(n):
             c = screen.certificates + s
             c.tau = threshold(&self.numbers, s)
-            c.patience = FIRST_PATIENCE if "spikes" in shortcuts else NEVER
-            c.panel_patience = FIRST_PANEL_PATIENCE
+            c.patience = patience or FIRST_PATIENCE if "spikes" in shortcuts else NEVER
+            c.panel_patience = patience or FIRST_PANEL_PATIENCE
             for i in range(KEPT):
                 c.spikes[i].directions = self._doubles(MOST_SPIKES * self.work.ld)
                 c.panels[i].pairs = <int32_t*>self._doubles((panel_size(<int>d) + 1) // 2)

@@ -200,6 +200,7 @@ cdef struct Screen:                  # workspace for one decision
     int proofs                       # certificates in fixed point
     Certificates* certificates       # by layer
     long long numbers                # certificates made so far
+    int most_patience                # at most so many calm decisions between examinations
     const double** vectors           # for `products`: each θ̂ and spike, and the hidden θ
     double* products                 # as many rows of lanes
     QuietLayer* quiet                # layers screened by estimates, for the kernel `screen`

@@ -18,6 +18,12 @@ def test_runs_are_the_same_with_every_combination_of_shortcuts(capsys):
     assert "12 settings, " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("seed", [15, 28, 33, 83])
+def test_settings_in_which_the_proof_of_another_download_would_change_a_decision(seed):
+    """Found with the faults of bench/checks/mutants.py: clients hold old downloads there."""
+    assert shortcuts.check_setting(seed).differences == []
+
+
 def test_a_difference_and_a_shortcut_that_is_not_used_are_reported(capsys, monkeypatch):
     outcome = shortcuts.Outcome("d = 2", 3, 10, ["fresh: counts differs"], 5, {"fresh": 1})
     monkeypatch.setattr(shortcuts, "check_setting", lambda seed: outcome)
