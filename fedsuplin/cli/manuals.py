@@ -13,7 +13,8 @@ import click
 from .exit_codes import EXIT_CODES
 
 ENVIRONMENT = {
-    "FEDSUPLIN_KERNELS": "Compiled kernels: avx512, avx2 or generic. [default: the best for this CPU]",
+    "FEDSUPLIN_KERNELS": "Compiled kernels: avx512, avx2 or generic. "
+    "[default: the best for this CPU]",
     "COLUMNS": "Width of tables and help. [default: the terminal's, or 80]",
     "NO_COLOR": "Set to anything: no colours.",
     "_FEDSUPLIN_COMPLETE": "Set by the script that `fedsuplin completion` prints.",
